@@ -1,0 +1,1 @@
+"""The steps of the pipeline, in TFX's words; they run inside workers."""

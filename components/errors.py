@@ -1,0 +1,31 @@
+"""What a step raises when the cause is the user's data, settings or model.
+
+TaxiwayError
+└── ComponentError
+    ├── DataError        the data cannot be read, typed, split or learnt from
+    ├── AnomalyError     the data does not fit the schema
+    ├── ModelError       the model function or what it returned is unusable
+    └── PushError        the model cannot be published
+"""
+
+from serving.errors import TaxiwayError
+
+
+class ComponentError(TaxiwayError):
+    """A step cannot do its work; the message says why and what to do."""
+
+
+class DataError(ComponentError):
+    """The data cannot be read, typed, split or learnt from."""
+
+
+class AnomalyError(ComponentError):
+    """The data does not fit the schema, and the settings say to stop."""
+
+
+class ModelError(ComponentError):
+    """The model function, or what it returned, is unusable."""
+
+
+class PushError(ComponentError):
+    """The model cannot be published."""

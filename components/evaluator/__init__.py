@@ -1,0 +1,1 @@
+"""From a model and a split to a blessing, with the reasons."""

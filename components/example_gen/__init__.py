@@ -1,0 +1,1 @@
+"""From files to splits of tf.Examples."""

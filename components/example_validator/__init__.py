@@ -1,0 +1,1 @@
+"""The schema gate: anomalies stop the run before training."""

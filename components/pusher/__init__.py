@@ -1,0 +1,1 @@
+"""From a blessed model to a version in the model repository."""

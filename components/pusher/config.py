@@ -1,0 +1,17 @@
+"""Settings of the Pusher."""
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from serving.settings import Settings
+
+
+class PushSettings(Settings):
+    """Where blessed models are published."""
+
+    base_path: Path = Path("models")
+    """Folder of the model repository: versions are `{base_path}/{model}/{version}`."""
+    model: Annotated[str, Field(pattern=r"^[A-Za-z0-9_\-]*$")] = ""
+    """Name of the model; the project's name when left out."""

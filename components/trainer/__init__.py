@@ -1,0 +1,1 @@
+"""From a transform output to a SavedModel."""

@@ -1,0 +1,134 @@
+"""The Trainer's entry point for TFX: builds, fits and exports a model."""
+
+import importlib
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import tensorflow_transform as tft
+from tfx.components.trainer.fn_args_utils import FnArgs
+
+from components.errors import ModelError
+from components.features import FeatureTable
+from components.trainer import wide_and_deep
+from components.trainer.config import TrainerSettings
+from components.trainer.export import export
+from components.trainer.input_pipeline import dataset
+from components.trainer.inputs import ModelInputs, describe_inputs
+
+TABLE_KEY = "feature_table"
+SETTINGS_KEY = "trainer"
+HISTORY_FILE = "history.json"
+
+LOSSES = {
+    "binary": "binary_crossentropy",
+    "multiclass": "sparse_categorical_crossentropy",
+    "regression": "mean_squared_error",
+}
+METRICS: dict[str, tuple[str, ...]] = {
+    "binary": ("auc",),
+    "multiclass": ("sparse_categorical_accuracy",),
+    "regression": ("mean_absolute_error",),
+}
+
+
+def run_fn(fn_args: FnArgs) -> None:
+    """Train on the transformed examples and export to `serving_model_dir`.
+
+    Raises:
+        ModelError: The user's model function is not there or returns no model.
+    """
+    table = FeatureTable.model_validate_json(fn_args.custom_config[TABLE_KEY])
+    settings = TrainerSettings.model_validate_json(fn_args.custom_config[SETTINGS_KEY])
+    transform = tft.TFTransformOutput(fn_args.transform_output)
+    keras.utils.set_random_seed(settings.seed)
+    model = build(describe_inputs(table, transform, settings))
+    history = fit(
+        model,
+        dataset(
+            fn_args.train_files, table, transform, settings.batch_size, settings.seed
+        ),
+        dataset(fn_args.eval_files, table, transform, 8 * settings.batch_size),
+        settings,
+    )
+    export(model, transform, table, fn_args.serving_model_dir)
+    path = Path(fn_args.model_run_dir) / HISTORY_FILE
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(history))
+
+
+def build(inputs: ModelInputs) -> keras.Model:
+    """Build the settings' model and compile it, if the function has not.
+
+    Raises:
+        ModelError: The function is not there or returns something else.
+    """
+    dotted = inputs.settings.model
+    function = wide_and_deep.build_model if dotted is None else model_function(dotted)
+    model = function(inputs)
+    if not isinstance(model, keras.Model):
+        raise ModelError(
+            f"trainer.model: {dotted} returned {type(model).__name__}, "
+            "not a keras.Model (Keras 3: `import keras`)"
+        )
+    wanted = {spec.name for spec in inputs.inputs}
+    unknown = [t.name for t in model.inputs if t.name not in wanted]
+    if unknown:
+        raise ModelError(
+            f"trainer.model: {dotted} has inputs that Transform does not make: "
+            f"{', '.join(unknown)}; there are: {', '.join(sorted(wanted))}"
+        )
+    if not model.compiled:
+        model.compile(
+            optimizer=keras.optimizers.Adam(inputs.settings.learning_rate),
+            loss=LOSSES[inputs.label_kind],
+            weighted_metrics=list(METRICS[inputs.label_kind]),
+        )
+    return model
+
+
+def model_function(dotted: str) -> Callable[[ModelInputs], Any]:
+    """Import the user's model function.
+
+    Raises:
+        ModelError: It cannot be imported.
+    """
+    module, _, name = dotted.rpartition(".")
+    try:
+        function: Callable[[ModelInputs], Any] = getattr(
+            importlib.import_module(module), name
+        )
+    except (ImportError, AttributeError) as error:
+        raise ModelError(f"trainer.model: cannot import {dotted}: {error}") from error
+    return function
+
+
+def fit(
+    model: keras.Model, train: Any, evaluation: Any, settings: TrainerSettings
+) -> dict[str, list[float]]:
+    """Fit with the settings and return loss and metrics by epoch."""
+    callbacks: list[keras.callbacks.Callback] = [keras.callbacks.TerminateOnNaN()]
+    if settings.early_stopping_patience:
+        callbacks.append(
+            keras.callbacks.EarlyStopping(
+                patience=settings.early_stopping_patience, restore_best_weights=True
+            )
+        )
+    history = model.fit(
+        train,
+        validation_data=evaluation,
+        epochs=settings.epochs,
+        callbacks=callbacks,
+        verbose=2,
+    )
+    values = {key: list(map(float, column)) for key, column in history.history.items()}
+    logging.info("history: %s", values)
+    if any(loss != loss for loss in values["loss"]):
+        raise ModelError(
+            "the loss became NaN; look for extreme values in the data, or lower "
+            "trainer.learning_rate"
+        )
+    return values

@@ -1,0 +1,1 @@
+"""From the feature table to the Transform graph."""

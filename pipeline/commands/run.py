@@ -1,0 +1,72 @@
+"""`taxiway run`: run the pipeline on this machine."""
+
+import argparse
+import time
+
+from rich.console import Console
+from rich.markup import escape
+
+from pipeline.config import load_settings
+from pipeline.runners.local import run_pipeline
+from pipeline.runners.record import RunRecord
+from pipeline.runners.terminal import Terminal
+from pipeline.runners.words import unblessed_words
+
+FAILED, NOT_BLESSED = 1, 3
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.add_argument(
+        "--no-cache", action="store_true", help="run every step, changed or not"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the pipeline.
+
+    Returns:
+        0 when a model is pushed or nothing has changed, 1 when a step failed, 3 when
+        the model was not blessed.
+    """
+    settings = load_settings(args.config, args.overrides)
+    console = Console(highlight=False)
+    record = run_pipeline(
+        settings, Terminal(console), time.monotonic, use_cache=not args.no_cache
+    )
+    return report(record, console, _resume_command(args))
+
+
+def report(record: RunRecord, console: Console, resume: str) -> int:
+    """Print how the run ended and return the exit code."""
+    failed = next((step for step in record.steps if step.state == "failed"), None)
+    if failed is not None:
+        console.print(
+            f"[red]{failed.id} failed[/] after {failed.seconds:.1f} s: "
+            f"{escape(failed.reason or '')}\n"
+            f"  log:    {failed.log}\n"
+            f"  resume: {resume}   (what succeeded is cached)",
+            soft_wrap=True,
+        )
+        return FAILED
+    if record.status == "not blessed":
+        console.print("[yellow]not blessed, not pushed:[/]")
+        for reason in unblessed_words(record):
+            console.print(f"  {escape(reason)}", soft_wrap=True)
+        return NOT_BLESSED
+    version = record.step("Pusher").summary.get("version")
+    what = {
+        "pushed": f"pushed version {version}",
+        "unchanged": f"nothing has changed: version {version} stands, nothing was run",
+    }.get(record.status, f"version {version} stands")
+    console.print(f"[green]{what}[/]  ({record.seconds:.1f} s)")
+    return 0
+
+
+def _resume_command(args: argparse.Namespace) -> str:
+    parts = ["taxiway"]
+    if args.config is not None:
+        parts += ["-c", str(args.config)]
+    for override in args.overrides:
+        parts += ["--set", override]
+    return " ".join([*parts, "run"])

@@ -1,0 +1,144 @@
+"""The pipeline: which TFX components, wired how; nothing of where they run."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tfx import v1 as tfx
+from tfx.dsl.components.base.base_node import BaseNode
+
+from components.evaluator.component import Evaluator
+from components.example_gen.component import ExampleGen
+from components.example_gen.request import IngestRequest
+from components.example_validator.component import ExampleValidator
+from components.pusher.component import Pusher
+from pipeline import steps
+
+if TYPE_CHECKING:
+    from pipeline.config import ProjectSettings
+
+TRANSFORM_FN = "components.transform.preprocess.preprocessing_fn"
+TRAINER_FN = "components.trainer.train.run_fn"
+
+
+def create_pipeline(
+    settings: "ProjectSettings", data_digest: str = ""
+) -> tfx.dsl.Pipeline:
+    """Wire the project's pipeline.
+
+    Args:
+        settings: The project's settings.
+        data_digest: Digest of the input files, kept with the execution.
+    """
+    return tfx.dsl.Pipeline(
+        pipeline_name=settings.project,
+        pipeline_root=str(settings.state_dir / "pipeline"),
+        components=_components(settings, data_digest),
+        enable_cache=False,
+        metadata_connection_config=tfx.orchestration.metadata.sqlite_metadata_connection_config(
+            str(metadata_path(settings.state_dir))
+        ),
+        beam_pipeline_args=beam_args(settings),
+    )
+
+
+def metadata_path(state_dir: Path) -> Path:
+    """Return where ML Metadata is kept."""
+    return state_dir / "metadata.sqlite"
+
+
+def beam_args(settings: "ProjectSettings") -> list[str]:
+    """Return Beam's options: in one process, or in several on this machine.
+
+    FnApiRunner is named because DirectRunner would first try to download Prism. The
+    container image is never used here; naming one keeps TFX from packing a copy of
+    itself into a temporary folder for every step, and leaving it there.
+    """
+    if any(arg.startswith("--runner") for arg in settings.beam.args):
+        return list(settings.beam.args)
+    args = ["--runner=FnApiRunner", "--sdk_container_image=unused"]
+    if settings.beam.num_processes > 1:
+        args += [
+            "--direct_running_mode=multi_processing",
+            f"--direct_num_workers={settings.beam.num_processes}",
+        ]
+    return [*args, *settings.beam.args]
+
+
+def _components(settings: "ProjectSettings", data_digest: str) -> list[BaseNode]:
+    table = settings.table
+    request = IngestRequest.build(
+        settings.root, settings.data, table, settings.slice_columns
+    )
+    example_gen = ExampleGen(
+        request=request.model_dump_json(), data_digest=data_digest
+    ).with_id(steps.EXAMPLE_GEN.id)
+    statistics_gen = tfx.components.StatisticsGen(
+        examples=example_gen.outputs["examples"]
+    ).with_id(steps.STATISTICS_GEN.id)
+    schema_gen = _schema(settings, statistics_gen)
+    validator = ExampleValidator(
+        statistics=statistics_gen.outputs["statistics"],
+        schema=schema_gen.outputs["schema"],
+        settings=settings.schema_.model_dump_json(),
+    ).with_id(steps.EXAMPLE_VALIDATOR.id)
+    own_transform = settings.transform.preprocessing_fn
+    table_config = {"feature_table": table.model_dump_json()}
+    transform = tfx.components.Transform(
+        examples=example_gen.outputs["examples"],
+        schema=schema_gen.outputs["schema"],
+        preprocessing_fn=own_transform or TRANSFORM_FN,
+        custom_config=table_config,
+        disable_statistics=True,
+    ).with_id(steps.TRANSFORM.id)
+    transform.add_upstream_node(validator)
+    trainer = tfx.components.Trainer(
+        run_fn=TRAINER_FN,
+        examples=transform.outputs["transformed_examples"],
+        transform_graph=transform.outputs["transform_graph"],
+        schema=schema_gen.outputs["schema"],
+        train_args=tfx.proto.TrainArgs(),
+        eval_args=tfx.proto.EvalArgs(),
+        custom_config={**table_config, "trainer": settings.trainer.model_dump_json()},
+    ).with_id(steps.TRAINER.id)
+    baseline = tfx.dsl.Resolver(
+        strategy_class=tfx.dsl.experimental.LatestBlessedModelStrategy,
+        model=tfx.dsl.Channel(type=tfx.types.standard_artifacts.Model),
+        model_blessing=tfx.dsl.Channel(type=tfx.types.standard_artifacts.ModelBlessing),
+    ).with_id(steps.BASELINE_RESOLVER_ID)
+    evaluator = Evaluator(
+        examples=example_gen.outputs["examples"],
+        model=trainer.outputs["model"],
+        baseline_model=baseline.outputs["model"],
+        settings=settings.evaluator.model_dump_json(),
+        **table_config,
+    ).with_id(steps.EVALUATOR.id)
+    pusher = Pusher(
+        model=trainer.outputs["model"],
+        model_blessing=evaluator.outputs["blessing"],
+        base_path=str(settings.push.base_path),
+        model_name=settings.push.model,
+    ).with_id(steps.PUSHER.id)
+    return [
+        example_gen,
+        statistics_gen,
+        schema_gen,
+        validator,
+        transform,
+        trainer,
+        baseline,
+        evaluator,
+        pusher,
+    ]
+
+
+def _schema(settings: "ProjectSettings", statistics_gen: BaseNode) -> BaseNode:
+    curated = settings.schema_file
+    if curated is not None:
+        node = tfx.components.ImportSchemaGen(schema_file=str(curated))
+    else:
+        # Shapes are not inferred: a column without gaps in the train split may have
+        # some when served, so every column is parsed as one that may be missing.
+        node = tfx.components.SchemaGen(
+            statistics=statistics_gen.outputs["statistics"], infer_feature_shape=False
+        )
+    return node.with_id(steps.SCHEMA_GEN.id)

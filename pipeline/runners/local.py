@@ -1,0 +1,181 @@
+"""Runs a project's pipeline on this machine, each step in a process of its own."""
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Protocol
+from uuid import uuid4
+
+from pipeline import steps
+from pipeline.cache import Cache, Entry, step_keys
+from pipeline.config import ProjectSettings
+from pipeline.extras import require_tfx
+from pipeline.runners.ingredients import Ingredients
+from pipeline.runners.job import Failure, Job, Outcome
+from pipeline.runners.lock import exclusive
+from pipeline.runners.processes import StepProcesses
+from pipeline.runners.record import RunRecord, Status, StepRecord
+from pipeline.steps import Step
+
+
+class Display(Protocol):
+    """Where the progress of a run is shown."""
+
+    def waiting(self, pid: str) -> None:
+        """Say that another process holds the project's store."""
+
+    def started(self, record: RunRecord) -> None:
+        """Say that a run begins."""
+
+    def loading(self) -> None:
+        """Say that TFX is being imported, once for the run."""
+
+    def running(self, step: StepRecord) -> None:
+        """Say that a step begins."""
+
+    def finished(self, step: StepRecord) -> None:
+        """Say that a step has ended, or was cached."""
+
+
+def run_pipeline(
+    settings: ProjectSettings,
+    display: Display,
+    clock: Callable[[], float],
+    use_cache: bool = True,
+) -> RunRecord:
+    """Run what is not cached and return the record of the run.
+
+    A step that fails ends the run; the record says so. Two runs of one project wait
+    for each other: they share a metadata store and a cache.
+
+    Raises:
+        TaxiwayError: The data is not there, or TFX is not installed.
+    """
+    with exclusive(settings.state_dir / "lock", display.waiting):
+        begun = clock()
+        run = _Run(settings, display, clock, use_cache)
+        run.execute()
+        run.record.seconds = round(clock() - begun, 3)
+        run.write()
+        return run.record
+
+
+class _Run:
+    """What was decided for one run, and what has happened in it so far."""
+
+    def __init__(
+        self,
+        settings: ProjectSettings,
+        display: Display,
+        clock: Callable[[], float],
+        use_cache: bool,
+    ) -> None:
+        self._settings = settings
+        self._display = display
+        self._clock = clock
+        self._ingredients = Ingredients.gather(settings)
+        self._keys = step_keys(steps.STEPS, self._ingredients)
+        self._cache = Cache(settings.state_dir / "cache.sqlite")
+        self._use_cache = use_cache
+        self._adopted: list[Entry] = []
+        self._processes: StepProcesses | None = None
+        self.record = _new_record(settings)
+        self._folder = settings.state_dir / "runs" / self.record.run_id
+
+    def execute(self) -> None:
+        """Take over what is cached and run the rest, in order, until one fails."""
+        self._display.started(self.record)
+        fresh: set[str] = set()
+        for step in steps.STEPS:
+            record = self.record.step(step.id)
+            # A step that ran again has the key of its ingredients, but not always
+            # the same output: what reads it must read the new one.
+            entry = None if fresh & set(step.inputs) else self._find(step)
+            if entry is not None:
+                record.state, record.summary = "cached", entry.summary
+                self._adopted.append(entry)
+            else:
+                fresh.add(step.id)
+                self._execute(step, record)
+            self._display.finished(record)
+            if record.state == "failed":
+                return
+        self.record.status = _status(self.record, bool(fresh))
+
+    def write(self) -> None:
+        """Keep the record of a run that did something."""
+        if self._processes is not None:
+            self.record.write(self._folder)
+
+    def _find(self, step: Step) -> Entry | None:
+        if not self._use_cache:
+            return None
+        return self._cache.find(step.id, self._keys[step.id])
+
+    def _execute(self, step: Step, record: StepRecord) -> None:
+        processes = self._processes or self._start()
+        record.log = str(self._folder / f"{step.id}.log")
+        self._display.running(record)
+        begun = self._clock()
+        answer = processes.run(self._job(step, Path(record.log)))
+        record.seconds = round(self._clock() - begun, 3)
+        match answer:
+            case Failure(reason):
+                record.state, record.reason = "failed", reason
+            case Outcome():
+                record.state, record.summary = "done", answer.summary
+                self._cache.record(self._entry(step, answer))
+                self._adopted.clear()
+        self.write()
+
+    def _start(self) -> StepProcesses:
+        require_tfx()
+        self._folder.mkdir(parents=True)
+        self._display.loading()
+        self._processes = StepProcesses(self._folder / "tfx.log")
+        return self._processes
+
+    def _job(self, step: Step, log: Path) -> Job:
+        return Job(
+            settings=self._settings.to_json(),
+            run_id=self.record.run_id,
+            step=step.id,
+            data_digest=self._ingredients.data_digest,
+            log=log,
+            cached=tuple(self._adopted),
+        )
+
+    def _entry(self, step: Step, outcome: Outcome) -> Entry:
+        outputs = [*outcome.outputs, str(self._settings.metadata_path)]
+        version = outcome.summary.get("version")
+        if step is steps.PUSHER and version is not None:
+            push = self._settings.push
+            outputs.append(str(push.base_path / push.model / str(version)))
+        return Entry(
+            step=step.id,
+            key=self._keys[step.id],
+            execution_id=outcome.execution_id,
+            run_id=self.record.run_id,
+            outputs=tuple(outputs),
+            summary=outcome.summary,
+        )
+
+
+def _new_record(settings: ProjectSettings) -> RunRecord:
+    now = datetime.now(UTC)
+    return RunRecord(
+        run_id=f"{now:%Y%m%d-%H%M%S}-{uuid4().hex[:4]}",
+        project=settings.project,
+        started=now.isoformat(timespec="seconds"),
+        steps=[StepRecord(step.id) for step in steps.STEPS],
+    )
+
+
+def _status(record: RunRecord, did_something: bool) -> Status:
+    verdict: Mapping[str, object] = record.step(steps.EVALUATOR.id).summary
+    if not verdict.get("blessed"):
+        return "not blessed"
+    pushed = record.step(steps.PUSHER.id).state == "done"
+    if pushed:
+        return "pushed"
+    return "done" if did_something else "unchanged"

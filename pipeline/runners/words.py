@@ -1,0 +1,74 @@
+"""What each step reports, in words: pure, for the terminal and the README's reader."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pipeline import steps
+from pipeline.runners.record import RunRecord, StepRecord
+
+Summary = Mapping[str, Any]
+
+
+def step_words(step: StepRecord) -> str:
+    """Return what the step has to say in a line; empty when nothing."""
+    words = _WORDS.get(step.id)
+    return words(step.summary) if words and step.summary else ""
+
+
+def unblessed_words(record: RunRecord) -> list[str]:
+    """Return why the model was not blessed, one reason an entry."""
+    verdict = record.step(steps.EVALUATOR.id).summary
+    return list(verdict.get("reasons", ())) or ["the Evaluator gave no reason"]
+
+
+def metrics_words(metrics: Mapping[str, float]) -> str:
+    """Write metrics as `auc 0.742, binary_accuracy 0.81`."""
+    shown = {k: v for k, v in metrics.items() if k != "example_count"}
+    return ", ".join(f"{name} {value:.4g}" for name, value in shown.items())
+
+
+def _counts(counts: Summary) -> str:
+    parts = [f"{name} {num:,}" for name, num in sorted(counts["splits"].items())]
+    parts = parts[::-1]
+    if counts["num_held_out"]:
+        parts.append(f"held out {counts['num_held_out']:,}")
+    if counts["num_without_label"]:
+        parts.append(f"without label {counts['num_without_label']:,}")
+    return f"{counts['num_rows']:,} rows: {', '.join(parts)}"
+
+
+def _warnings(summary: Summary) -> str:
+    warnings = summary["warnings"]
+    if not warnings:
+        return "no anomalies"
+    return "\n".join(f"warning: {text}" for text in warnings)
+
+
+def _history(summary: Summary) -> str:
+    history = summary["history"]
+    epochs = len(history["loss"])
+    last = {name: values[-1] for name, values in history.items()}
+    return f"{epochs} epoch{'s' * (epochs != 1)}: {metrics_words(last)}"
+
+
+def _verdict(verdict: Summary) -> str:
+    what = "blessed" if verdict["blessed"] else "NOT blessed"
+    against = ", compared with the blessed baseline" if verdict["has_baseline"] else ""
+    return (
+        f"{what} on {verdict['num_examples']:,} examples{against}: "
+        f"{metrics_words(verdict['metrics'])}"
+    )
+
+
+def _version(summary: Summary) -> str:
+    version = summary["version"]
+    return "nothing pushed" if version is None else f"version {version}"
+
+
+_WORDS: Mapping[str, Callable[[Summary], str]] = {
+    steps.EXAMPLE_GEN.id: _counts,
+    steps.EXAMPLE_VALIDATOR.id: _warnings,
+    steps.TRAINER.id: _history,
+    steps.EVALUATOR.id: _verdict,
+    steps.PUSHER.id: _version,
+}

@@ -1,0 +1,65 @@
+"""The process of one step: forked with TFX loaded, its output in a log file."""
+
+import logging
+import multiprocessing
+import os
+import threading
+import traceback
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+
+from pipeline.runners.job import Failure, Job, Outcome
+from pipeline.runners.preload import redirect
+from serving.errors import TaxiwayError
+
+
+def work(job: Job, answer: Connection) -> None:
+    """Run the job and send an `Outcome` or a `Failure`."""
+    redirect(str(job.log))
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+    answer.send(_attempt(job))
+    answer.close()
+
+
+def _attempt(job: Job) -> Outcome | Failure:
+    from pipeline.config import ProjectSettings
+
+    settings = ProjectSettings.from_json(job.settings)
+    try:
+        return _run(job, settings)
+    except TaxiwayError as error:
+        traceback.print_exc()
+        return Failure(str(error))
+    except Exception as error:
+        traceback.print_exc()
+        return Failure(sentence(error, settings.root))
+
+
+def _run(job: Job, settings: "ProjectSettings") -> Outcome:  # noqa: F821
+    from pipeline.runners.launch import PipelineRun
+    from pipeline.user_code import make_importable
+
+    logging.getLogger().setLevel(logging.INFO)
+    make_importable(settings.root)
+    run = PipelineRun(settings, job.run_id, job.data_digest)
+    run.adopt(job.cached)
+    return run.launch(job.step)
+
+
+def sentence(error: BaseException, root: Path) -> str:
+    """Say what went wrong, and where in the user's own code if it was there."""
+    lines = str(error).strip().splitlines()
+    text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        file = Path(frame.filename)
+        if file.is_relative_to(root) and "site-packages" not in file.parts:
+            return f"{text} ({file.relative_to(root)}:{frame.lineno} in {frame.name})"
+    return text
+
+
+def _die_with_parent() -> None:
+    """End this process when the runner is gone: nobody would hear its answer."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)

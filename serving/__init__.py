@@ -1,0 +1,1 @@
+"""Everything after the push: repository, model server, client."""

@@ -1,0 +1,15 @@
+"""Errors that are messages for a human.
+
+TaxiwayError
+└── ServingError
+"""
+
+
+class TaxiwayError(Exception):
+    """Root of all errors of the product; the message is for its user."""
+
+    exit_code = 1
+
+
+class ServingError(TaxiwayError):
+    """Something after the push went wrong."""
