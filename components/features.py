@@ -50,8 +50,7 @@ class BucketizedFeature(Settings):
         if self.num_buckets is not None and self.boundaries is not None:
             raise ValueError("give num_buckets or boundaries, not both")
         if self.boundaries is not None and (
-            not self.boundaries
-            or list(self.boundaries) != sorted(set(self.boundaries))
+            not self.boundaries or list(self.boundaries) != sorted(set(self.boundaries))
         ):
             raise ValueError("boundaries must be ascending, at least one")
         return self
@@ -166,6 +165,10 @@ class FeatureTable(Settings):
         _check_model_inputs(self)
         return self
 
+    def own_keys(self) -> set[str]:
+        """Return the names of label and weight among Transform's outputs."""
+        return {self.label_key} | ({self.weight_key} if self.weight_key else set())
+
     @property
     def label_key(self) -> str:
         """Name of the label among Transform's outputs."""
@@ -181,6 +184,12 @@ class FeatureTable(Settings):
         for name, feature in self.features.items():
             if not isinstance(feature, CrossedFeature):
                 yield name, feature.column or name, feature
+
+    def crosses(self) -> Iterator[tuple[str, CrossedFeature]]:
+        """Yield `(feature name, feature)` for features made from others."""
+        for name, feature in self.features.items():
+            if isinstance(feature, CrossedFeature):
+                yield name, feature
 
     def column_dtypes(self) -> dict[str, Dtype]:
         """Map each column that the model needs, label and weight too, to its type."""

@@ -21,9 +21,7 @@ Metric = Literal[
     "root_mean_squared_error",
 ]
 LOWER_IS_BETTER = frozenset(
-    metric
-    for metric in get_args(Metric)
-    if metric.endswith(("crossentropy", "error"))
+    metric for metric in get_args(Metric) if metric.endswith(("crossentropy", "error"))
 )
 
 

@@ -14,14 +14,13 @@ from components.example_gen.request import IngestRequest
 from components.example_gen.sources import Source, find_sources
 from components.example_gen.splits import SPLITS
 
+log = logging.getLogger(__name__)
 COUNTS_PROPERTY = "taxiway_counts"
 
 
 @tfx.dsl.components.component(use_beam=True)
 def ExampleGen(
-    examples: tfx.dsl.components.OutputArtifact[
-        tfx.types.standard_artifacts.Examples
-    ],
+    examples: tfx.dsl.components.OutputArtifact[tfx.types.standard_artifacts.Examples],
     request: tfx.dsl.components.Parameter[str],
     data_digest: tfx.dsl.components.Parameter[str],
     beam_pipeline: tfx.dsl.components.BeamComponentParameter[beam.Pipeline] = None,
@@ -30,7 +29,7 @@ def ExampleGen(
 
     `data_digest` makes the execution's record name the very bytes it read.
     """
-    logging.info("data digest: %s", data_digest)
+    log.info("data digest: %s", data_digest)
     asked = IngestRequest.model_validate_json(request)
     counts = ingest(asked, Path(examples.uri), beam_pipeline)
     check_counts(counts, asked.label, SPLITS)

@@ -74,21 +74,14 @@ def _open(
     )
 
 
-def _missing_column(
-    file: Path, data: DataSettings, dtypes: Mapping[str, Dtype]
-) -> str:
+def _missing_column(file: Path, data: DataSettings, dtypes: Mapping[str, Dtype]) -> str:
     names = header(file, data)
     absent = [name for name in dtypes if name not in names]
     what = "column" if len(absent) == 1 else "columns"
-    return (
-        f"no {what} {', '.join(map(repr, absent))}; "
-        f"the file has: {', '.join(names)}"
-    )
+    return f"no {what} {', '.join(map(repr, absent))}; the file has: {', '.join(names)}"
 
 
-def explain(
-    error: Exception, data: DataSettings, dtypes: Mapping[str, Dtype]
-) -> str:
+def explain(error: Exception, data: DataSettings, dtypes: Mapping[str, Dtype]) -> str:
     """Say what was wrong with the file and which setting would help."""
     text = str(error).splitlines()[0] if str(error) else type(error).__name__
     if isinstance(error, OSError) and error.strerror:
@@ -100,7 +93,5 @@ def explain(
     if isinstance(error, UnicodeDecodeError) or "UTF8" in text or "UTF-8" in text:
         return f"is not {data.encoding} text: {text}; set data.encoding"
     if "conversion error" in text:
-        return (
-            f"{text}; set the feature's dtype, or add the cell to data.null_values"
-        )
+        return f"{text}; set the feature's dtype, or add the cell to data.null_values"
     return text

@@ -30,7 +30,9 @@ def _match(root: Path, pattern: str) -> list[Path]:
             f"data: {pattern} is a folder; name its files, for example "
             f"{Path(pattern) / '*.csv'}"
         )
-    files = [Path(name) for name in sorted(glob.glob(str(full), recursive=True))]
+    # Not Path.glob: it refuses absolute patterns, which users write.
+    names = glob.glob(str(full), recursive=True)  # noqa: PTH207
+    files = [Path(name) for name in sorted(names)]
     files = [file for file in files if file.is_file()]
     if not files:
         kind = "no file matches" if glob.has_magic(pattern) else "no file"

@@ -23,6 +23,7 @@ from components.features import Dtype
 SPLITS = ("train", "eval")
 TRAIN, EVAL, HELD_OUT = 0, 1, 2
 Assignment = npt.NDArray[np.int8]
+Mask = npt.NDArray[np.bool_]
 
 
 def split_columns(split: Split) -> tuple[str, ...]:
@@ -80,17 +81,13 @@ def _by_column(split: ColumnSplit, batch: pa.RecordBatch) -> Assignment:
     return _choose(parts, batch.num_rows)
 
 
-def _is_in(column: pa.Array, values: tuple[str | int, ...]) -> npt.NDArray[np.bool_]:
+def _is_in(column: pa.Array, values: tuple[str | int, ...]) -> Mask:
     wanted = pa.array([str(value) for value in values], pa.string())
-    mask: npt.NDArray[np.bool_] = pc.is_in(column, value_set=wanted).to_numpy(
-        zero_copy_only=False
-    )
+    mask: Mask = pc.is_in(column, value_set=wanted).to_numpy(zero_copy_only=False)
     return mask
 
 
-def _choose(
-    parts: list[tuple[npt.NDArray[np.bool_], int]], num_rows: int
-) -> Assignment:
+def _choose(parts: list[tuple[Mask, int]], num_rows: int) -> Assignment:
     codes = np.full(num_rows, HELD_OUT, np.int8)
     for mask, code in parts:
         codes[mask] = code
@@ -99,19 +96,15 @@ def _choose(
 
 def _times(column: pa.Array, name: str) -> "pd.Series[pd.Timestamp]":
     try:
-        return pd.to_datetime(
-            pd.Series(column.to_pandas()), format="ISO8601", utc=True
-        )
+        return pd.to_datetime(pd.Series(column.to_pandas()), format="ISO8601", utc=True)
     except ValueError as error:
         raise DataError(
             f"data.split.column: {name} is not ISO 8601 time: {error}"
         ) from error
 
 
-def _inside(
-    times: "pd.Series[pd.Timestamp]", span: TimeRange
-) -> npt.NDArray[np.bool_]:
-    inside = times.notna().to_numpy()
+def _inside(times: "pd.Series[pd.Timestamp]", span: TimeRange) -> Mask:
+    inside: Mask = times.notna().to_numpy()
     if span.start is not None:
         inside &= (times >= _bound(span.start)).to_numpy()
     if span.end is not None:

@@ -33,9 +33,7 @@ def ExampleValidator(
     TFX's own finds them too, but always lets the run go on.
     """
     policy = SchemaSettings.model_validate_json(settings)
-    expected = io_utils.SchemaReader().read(
-        io_utils.get_only_uri_in_dir(schema.uri)
-    )
+    expected = io_utils.SchemaReader().read(io_utils.get_only_uri_in_dir(schema.uri))
     found: list[Anomaly] = []
     anomalies.split_names = statistics.split_names
     anomalies.span = statistics.span

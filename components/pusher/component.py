@@ -4,13 +4,14 @@ import json
 import logging
 from pathlib import Path
 
+from serving.model_repository import ModelRepository
 from tfx import v1 as tfx
 from tfx.utils import path_utils
 
 from components.errors import PushError
 from serving.errors import ServingError
-from serving.model_repository import ModelRepository
 
+log = logging.getLogger(__name__)
 PUSHED_VERSION_PROPERTY = "pushed_version"
 PUSHED_PROPERTY = "pushed"
 
@@ -38,7 +39,7 @@ def Pusher(
     Path(pushed_model.uri, "push.json").write_text(
         json.dumps({"model": model_name, "version": version})
     )
-    logging.info("pushed version: %s", version)
+    log.info("pushed version: %s", version)
 
 
 def publish(source: Path, base_path: Path, model_name: str) -> int:

@@ -41,9 +41,7 @@ class ServingModel(tf.Module):
         self.model = model
         self.transform_layer = transform.transform_features_layer()
         self._label = table.label
-        self._label_keys = [table.label_key]
-        if table.weight_key is not None:
-            self._label_keys.append(table.weight_key)
+        self._label_keys = sorted(table.own_keys())
         self._raw_spec = transform.raw_feature_spec()
         inputs = set(table.input_columns())
         self._input_spec = {

@@ -49,7 +49,7 @@ def describe_inputs(
 ) -> ModelInputs:
     """Describe what Transform's output holds for each feature of the table."""
     inputs: list[Input] = []
-    if settings_use_own_transform(table, transform):
+    if is_own_transform(table, transform):
         inputs = _from_spec(table, transform)
     else:
         for name, feature in table.features.items():
@@ -65,27 +65,21 @@ def describe_inputs(
     return ModelInputs(tuple(inputs), table.label.kind, classes, settings)
 
 
-def settings_use_own_transform(
-    table: FeatureTable, transform: tft.TFTransformOutput
-) -> bool:
+def is_own_transform(table: FeatureTable, transform: tft.TFTransformOutput) -> bool:
     """Tell whether the graph's outputs are other than the table's own."""
     expected = {
         key
         for name, feature in table.features.items()
         for key in transformed_names(name, feature)
     }
-    expected |= {table.label_key} | ({table.weight_key} - {None})
-    return set(transform.transformed_feature_spec()) != expected
+    return set(transform.transformed_feature_spec()) != expected | table.own_keys()
 
 
-def _from_spec(
-    table: FeatureTable, transform: tft.TFTransformOutput
-) -> list[Input]:
-    own = {table.label_key, table.weight_key}
+def _from_spec(table: FeatureTable, transform: tft.TFTransformOutput) -> list[Input]:
     return [
         Input(name, "float32" if spec.dtype.is_floating else "int64")
         for name, spec in sorted(transform.transformed_feature_spec().items())
-        if name not in own
+        if name not in table.own_keys()
     ]
 
 
@@ -96,8 +90,9 @@ def _cardinality(
         case CategoricalFeature(hash_buckets=int(buckets)):
             return buckets
         case CategoricalFeature():
+            known: int = transform.vocabulary_size_by_name(vocabulary_name(name))
             unknown = 1
-            return transform.vocabulary_size_by_name(vocabulary_name(name)) + unknown
+            return known + unknown
         case CrossedFeature():
             return feature.hash_buckets
         case BucketizedFeature():

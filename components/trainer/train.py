@@ -3,6 +3,7 @@
 import importlib
 import json
 import logging
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from components.trainer.export import export
 from components.trainer.input_pipeline import dataset
 from components.trainer.inputs import ModelInputs, describe_inputs
 
+log = logging.getLogger(__name__)
 TABLE_KEY = "feature_table"
 SETTINGS_KEY = "trainer"
 HISTORY_FILE = "history.json"
@@ -125,8 +127,8 @@ def fit(
         verbose=2,
     )
     values = {key: list(map(float, column)) for key, column in history.history.items()}
-    logging.info("history: %s", values)
-    if any(loss != loss for loss in values["loss"]):
+    log.info("history: %s", values)
+    if any(map(math.isnan, values["loss"])):
         raise ModelError(
             "the loss became NaN; look for extreme values in the data, or lower "
             "trainer.learning_rate"

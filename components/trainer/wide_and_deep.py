@@ -51,7 +51,8 @@ def embedding_size(cardinality: int) -> int:
 
     The rule of thumb of fastai's tabular models, with a lower cap.
     """
-    return max(1, min(32, round(1.6 * cardinality**0.56)))
+    size: float = 1.6 * cardinality**0.56
+    return max(1, min(32, round(size)))
 
 
 def _weights(inputs: ModelInputs, spec: Input) -> keras.Layer:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from functools import singledispatch
 from math import pi
+from typing import TypeAlias
 
 import tensorflow as tf
 import tensorflow_transform as tft
@@ -18,7 +19,7 @@ from components.features import (
     TextFeature,
 )
 
-Column = tf.Tensor | tf.SparseTensor
+Column: TypeAlias = "tf.Tensor | tf.SparseTensor"
 Outputs = dict[str, tf.Tensor]
 
 TABLE_KEY = "feature_table"
@@ -43,9 +44,8 @@ def preprocessing_fn(
     outputs: Outputs = {}
     for name, column, feature in table.by_column():
         outputs |= encode(feature, name, inputs[column])
-    for name, feature in table.features.items():
-        if isinstance(feature, CrossedFeature):
-            outputs[name] = _cross(feature, table, inputs, outputs)
+    for name, cross in table.crosses():
+        outputs[name] = _cross(cross, table, inputs, outputs)
     outputs[table.label_key] = _label(table.label, inputs[table.label.column])
     if table.weight is not None and table.weight_key is not None:
         outputs[table.weight_key] = _filled(inputs[table.weight], 1.0)
@@ -70,9 +70,7 @@ def _numeric(feature: NumericFeature, name: str, column: Column) -> Outputs:
     return outputs
 
 
-def _scale(
-    feature: NumericFeature, values: tf.Tensor, present: tf.Tensor
-) -> tf.Tensor:
+def _scale(feature: NumericFeature, values: tf.Tensor, present: tf.Tensor) -> tf.Tensor:
     if feature.scale == "log":
         values = tf.sign(values) * tf.math.log1p(tf.abs(values))
     stats = _Statistics(values, present)
@@ -238,9 +236,7 @@ def _filled(column: Column, default: str | float) -> tf.Tensor:
         if column.dtype != tf.string:
             column = tf.cast(column, tf.float32)
         column = tf.sparse.to_dense(
-            tf.SparseTensor(
-                column.indices, column.values, [column.dense_shape[0], 1]
-            ),
+            tf.SparseTensor(column.indices, column.values, [column.dense_shape[0], 1]),
             default_value=default,
         )
     elif column.dtype != tf.string:

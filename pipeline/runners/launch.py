@@ -44,7 +44,9 @@ class PipelineRun:
     def metadata(self) -> metadata.Metadata:
         """Return an unopened connection to the metadata store."""
         config = self._deployment.metadata_connection_config
-        return metadata.Metadata(getattr(config, config.WhichOneof("connection_config")))
+        return metadata.Metadata(
+            getattr(config, config.WhichOneof("connection_config"))
+        )
 
     def adopt(self, entries: Iterable[Entry]) -> None:
         """Record earlier executions as this run's own, so that later steps see them.

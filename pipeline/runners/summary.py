@@ -45,7 +45,9 @@ def _counts(artifacts: Artifacts) -> Summary:
 
 def _warnings(artifacts: Artifacts) -> Summary:
     anomalies = artifacts.output("anomalies")
-    return {"warnings": json.loads(anomalies.get_string_custom_property(WARNINGS_PROPERTY))}
+    return {
+        "warnings": json.loads(anomalies.get_string_custom_property(WARNINGS_PROPERTY))
+    }
 
 
 def _history(artifacts: Artifacts) -> Summary:

@@ -28,8 +28,7 @@ def metrics_words(metrics: Mapping[str, float]) -> str:
 
 
 def _counts(counts: Summary) -> str:
-    parts = [f"{name} {num:,}" for name, num in sorted(counts["splits"].items())]
-    parts = parts[::-1]
+    parts = [f"{name} {counts['splits'][name]:,}" for name in ("train", "eval")]
     if counts["num_held_out"]:
         parts.append(f"held out {counts['num_held_out']:,}")
     if counts["num_without_label"]:

@@ -30,7 +30,7 @@ def _attempt(job: Job) -> Outcome | Failure:
     except TaxiwayError as error:
         traceback.print_exc()
         return Failure(str(error))
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001  user code may raise anything
         traceback.print_exc()
         return Failure(sentence(error, settings.root))
 

@@ -49,7 +49,9 @@ def test_a_small_slice_is_left_out() -> None:
 
 def test_a_drop_against_the_baseline_is_not_blessed() -> None:
     made = verdict({"auc": {"max_drop": 0.01}}, {"": split(0.71)}, {"": split(0.74)})
-    assert made.reasons == ("auc 0.71 below 0.74 of the baseline by more than 0.01, n=1,000",)
+    assert made.reasons == (
+        "auc 0.71 below 0.74 of the baseline by more than 0.01, n=1,000",
+    )
 
 
 def test_a_drop_on_one_slice_is_found_with_every_slice() -> None:

@@ -60,7 +60,9 @@ def test_one_column_with_two_dtypes_is_refused() -> None:
             "hour_name": {"kind": "categorical", "column": "hour"},
         }
     )
-    assert "hour_name: reads column 'hour' as string, but hour reads it as int" in message
+    assert (
+        "hour_name: reads column 'hour' as string, but hour reads it as int" in message
+    )
 
 
 def test_the_label_cannot_be_a_feature() -> None:

@@ -94,9 +94,7 @@ def test_a_verdict_falls_when_a_newer_model_is_the_baseline(
     assert cache.find("Evaluator", "b") is not None
 
 
-def test_an_unblessed_model_is_never_the_baseline(
-    cache: Cache, tmp_path: Path
-) -> None:
+def test_an_unblessed_model_is_never_the_baseline(cache: Cache, tmp_path: Path) -> None:
     summary = {"model": 5, "baseline": None, "blessed": False}
     cache.record(entry(tmp_path, "Evaluator", summary=summary))
     assert cache.baseline_model() is None

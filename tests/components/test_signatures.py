@@ -1,0 +1,179 @@
+"""Serving sees what training saw: both signatures and the training-time transform."""
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.integration
+
+ROWS: list[dict[str, Any]] = [
+    {"x": 1.5, "n": 3, "city": "Köln", "note": "a, b", "hour": 23, "y": 1},
+    {"x": -2.0, "n": 7, "city": "Oslo", "note": "", "hour": 0, "y": 0},
+    {"x": None, "n": None, "city": None, "note": None, "hour": None, "y": 1},
+    {"x": 1e6, "n": 2**40, "city": "Nowhere", "note": "\n", "hour": 12, "y": 0},
+    {"x": math.inf, "n": -1, "city": "Oslo", "note": "µ", "hour": 6, "y": 1},
+    {"x": None, "n": 3, "city": "Köln", "note": "a", "hour": 23, "y": 0},
+] * 20
+DTYPES = {"x": "float", "n": "int", "city": "string", "note": "string", "hour": "int"}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    yield from _train(tmp_path_factory.mktemp("trained"))
+
+
+def _train(folder: Path) -> Iterator[Any]:
+    import apache_beam as beam
+    import tensorflow as tf
+    import tensorflow_transform as tft
+    import tensorflow_transform.beam as tft_beam
+    from tensorflow_transform.tf_metadata import (
+        dataset_metadata,
+        metadata_io,
+        schema_utils,
+    )
+    from tfx import v1 as tfx  # noqa: F401  first: see facts about import order
+    from tfx_bsl.public import tfxio
+
+    from components.features import FeatureTable
+    from components.trainer.config import TrainerSettings
+    from components.trainer.export import export
+    from components.trainer.inputs import describe_inputs
+    from components.trainer.train import build
+    from components.transform.preprocess import preprocessing_fn
+
+    table = FeatureTable.model_validate(
+        {
+            "label": {"column": "y", "kind": "binary"},
+            "features": {
+                "x": {"kind": "numeric", "missing_indicator": True},
+                "x_log": {"kind": "numeric", "column": "x", "scale": "log"},
+                "x_bucket": {"kind": "bucketized", "column": "x", "num_buckets": 3},
+                "n": {"kind": "numeric", "dtype": "int", "missing": -1},
+                "n_id": {"kind": "categorical", "column": "n", "dtype": "int"},
+                "city": {"kind": "categorical"},
+                "city_hash": {
+                    "kind": "categorical",
+                    "column": "city",
+                    "hash_buckets": 7,
+                },
+                "city_x": {"kind": "crossed", "of": ["city", "x_bucket"]},
+                "hour": {"kind": "cyclic", "period": 24, "dtype": "int"},
+                "note": {"kind": "text"},
+            },
+        }
+    )
+    spec = {
+        name: tf.io.VarLenFeature(
+            {"float": tf.float32, "int": tf.int64, "string": tf.string}[dtype]
+        )
+        for name, dtype in table.column_dtypes().items()
+    }
+    schema = schema_utils.schema_from_feature_spec(spec)
+    examples = [_example(row) for row in ROWS]
+    source = tfxio.TFExampleBeamRecord(
+        physical_format="inmem", telemetry_descriptors=["test"], schema=schema
+    )
+    with (
+        tft_beam.Context(temp_dir=str(folder / "tmp")),
+        beam.Pipeline(runner="FnApiRunner") as pipeline,
+    ):
+        raw = pipeline | beam.Create(examples) | source.BeamSource()
+        fn = tft_beam.AnalyzeDataset(
+            lambda inputs: preprocessing_fn(
+                inputs, {"feature_table": table.model_dump_json()}
+            )
+        )
+        transform_fn = (raw, source.TensorAdapterConfig()) | fn
+        transform_fn | tft_beam.WriteTransformFn(str(folder / "transform"))
+    metadata_io.write_metadata(
+        dataset_metadata.DatasetMetadata(schema), str(folder / "transform" / "metadata")
+    )
+    output = tft.TFTransformOutput(str(folder / "transform"))
+    model = build(describe_inputs(table, output, TrainerSettings(hidden_units=(4,))))
+    export(model, output, table, str(folder / "model"))
+    loaded = tf.saved_model.load(str(folder / "model"))
+    yield tf, table, output, model, loaded.signatures, examples
+
+
+def _example(row: dict[str, Any]) -> bytes:
+    import tensorflow as tf
+
+    made = tf.train.Example()
+    for name, value in row.items():
+        if value is None:
+            continue
+        feature = made.features.feature[name]
+        if isinstance(value, str):
+            feature.bytes_list.value.append(value.encode())
+        elif isinstance(value, float):
+            feature.float_list.value.append(value)
+        else:
+            feature.int64_list.value.append(value)
+    return made.SerializeToString()
+
+
+def _columns(tf: Any) -> dict[str, Any]:
+    missing = {"float": math.nan, "int": -(2**63), "string": ""}
+    types = {"float": tf.float32, "int": tf.int64, "string": tf.string}
+    return {
+        name: tf.constant(
+            [[missing[dtype] if row[name] is None else row[name]] for row in ROWS],
+            types[dtype],
+        )
+        for name, dtype in DTYPES.items()
+    }
+
+
+def test_both_signatures_agree_missing_values_included(trained: Any) -> None:
+    tf, _, _, _, signatures, examples = trained
+    by_examples = signatures["serving_default"](examples=tf.constant(examples))
+    by_columns = signatures["serving_columns"](**_columns(tf))
+    np.testing.assert_array_equal(
+        by_examples["probability"].numpy(), by_columns["probability"].numpy()
+    )
+    assert np.isfinite(by_columns["probability"].numpy()).all()
+
+
+def test_signatures_agree_with_the_training_time_transform(trained: Any) -> None:
+    tf, _, output, model, signatures, examples = trained
+    parsed = tf.io.parse_example(examples, output.raw_feature_spec())
+    transformed = output.transform_features_layer()(parsed)
+    expected = model({t.name: transformed[t.name] for t in model.inputs}).numpy()
+    served = signatures["serving_default"](examples=tf.constant(examples))
+    np.testing.assert_allclose(served["probability"].numpy(), expected, rtol=1e-6)
+
+
+def test_serving_columns_take_every_input_column_and_no_label(trained: Any) -> None:
+    _, table, _, _, signatures, _ = trained
+    _, inputs = signatures["serving_columns"].structured_input_signature
+    assert set(inputs) == set(table.input_columns())
+
+
+def test_the_label_signature_gives_the_label_as_trained_on(trained: Any) -> None:
+    tf, table, _, _, signatures, examples = trained
+    made = signatures["transform_label"](examples=tf.constant(examples))
+    assert list(made) == [table.label_key]
+    assert made[table.label_key].numpy().ravel().tolist() == [row["y"] for row in ROWS]
+
+
+def test_transformed_numbers_are_finite_whatever_the_input(trained: Any) -> None:
+    tf, _, output, _, _, examples = trained
+    parsed = tf.io.parse_example(examples, output.raw_feature_spec())
+    for name, value in output.transform_features_layer()(parsed).items():
+        if value.dtype.is_floating:
+            assert np.isfinite(value.numpy()).all(), name
+
+
+def test_a_text_value_of_the_empty_string_is_missing_in_both(trained: Any) -> None:
+    tf, _, _, _, signatures, _ = trained
+    empty = _example({**ROWS[0], "note": ""})
+    absent = _example({**ROWS[0], "note": None})
+    one, other = signatures["serving_default"](examples=tf.constant([empty, absent]))[
+        "probability"
+    ].numpy()
+    assert one == other
