@@ -1,8 +1,5 @@
 """The pipeline: which TFX components, wired how; nothing of where they run."""
 
-from pathlib import Path
-from typing import TYPE_CHECKING
-
 from tfx import v1 as tfx
 from tfx.dsl.components.base.base_node import BaseNode
 
@@ -12,16 +9,14 @@ from components.example_gen.request import IngestRequest
 from components.example_validator.component import ExampleValidator
 from components.pusher.component import Pusher
 from pipeline import steps
-
-if TYPE_CHECKING:
-    from pipeline.config import ProjectSettings
+from pipeline.config import ProjectSettings
 
 TRANSFORM_FN = "components.transform.preprocess.preprocessing_fn"
 TRAINER_FN = "components.trainer.train.run_fn"
 
 
 def create_pipeline(
-    settings: "ProjectSettings", data_digest: str = ""
+    settings: ProjectSettings, data_digest: str = ""
 ) -> tfx.dsl.Pipeline:
     """Wire the project's pipeline.
 
@@ -35,18 +30,13 @@ def create_pipeline(
         components=_components(settings, data_digest),
         enable_cache=False,
         metadata_connection_config=tfx.orchestration.metadata.sqlite_metadata_connection_config(
-            str(metadata_path(settings.state_dir))
+            str(settings.metadata_path)
         ),
         beam_pipeline_args=beam_args(settings),
     )
 
 
-def metadata_path(state_dir: Path) -> Path:
-    """Return where ML Metadata is kept."""
-    return state_dir / "metadata.sqlite"
-
-
-def beam_args(settings: "ProjectSettings") -> list[str]:
+def beam_args(settings: ProjectSettings) -> list[str]:
     """Return Beam's options: in one process, or in several on this machine.
 
     FnApiRunner is named because DirectRunner would first try to download Prism. The
@@ -64,7 +54,7 @@ def beam_args(settings: "ProjectSettings") -> list[str]:
     return [*args, *settings.beam.args]
 
 
-def _components(settings: "ProjectSettings", data_digest: str) -> list[BaseNode]:
+def _components(settings: ProjectSettings, data_digest: str) -> list[BaseNode]:
     table = settings.table
     request = IngestRequest.build(
         settings.root, settings.data, table, settings.slice_columns
@@ -131,7 +121,7 @@ def _components(settings: "ProjectSettings", data_digest: str) -> list[BaseNode]
     ]
 
 
-def _schema(settings: "ProjectSettings", statistics_gen: BaseNode) -> BaseNode:
+def _schema(settings: ProjectSettings, statistics_gen: BaseNode) -> BaseNode:
     curated = settings.schema_file
     if curated is not None:
         node = tfx.components.ImportSchemaGen(schema_file=str(curated))

@@ -2,6 +2,7 @@
 
 TaxiwayError
 └── ServingError
+    └── RepositoryError   a version cannot be read, published or found
 """
 
 
@@ -13,3 +14,7 @@ class TaxiwayError(Exception):
 
 class ServingError(TaxiwayError):
     """Something after the push went wrong."""
+
+
+class RepositoryError(ServingError):
+    """A version cannot be read, published or found."""

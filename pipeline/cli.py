@@ -1,0 +1,136 @@
+"""The `taxiway` command: finds the command's module and speaks its errors.
+
+Nothing but argparse is imported before a command is chosen, so that `--help`
+answers at once.
+"""
+
+import argparse
+import difflib
+import sys
+import tempfile
+import traceback
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import NoReturn
+
+COMMANDS = {
+    "init": "scaffold a project from a CSV file",
+    "run": "run the pipeline: from files to a published version",
+    "runs": "show the history of runs and the lineage of one",
+    "serve": "serve the published model over REST and gRPC",
+    "predict": "ask the served model about rows of a file",
+    "status": "show versions in the repository and on the server",
+    "doctor": "check what is installed and what is missing",
+    "config": "check or show the settings, or print their JSON Schema",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit code.
+
+    0 is success, 1 a failure that was explained, 2 wrong usage or settings, 130 an
+    interrupt; commands document others.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    args = _parse(arguments)
+    try:
+        code: int = import_module(f"pipeline.commands.{args.command}").run(args)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        print("taxiway: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader (`| head`) has enough; keep Python from saying so at exit.
+        sys.stdout = open("/dev/null", "w")  # noqa: PTH123, SIM115, PLW1514
+        return 0
+    except Exception as error:  # noqa: BLE001  the last word on any error is ours
+        return _explain(error)
+    return code
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = _Parser(prog="taxiway", description=_description(), epilog=_EPILOG,
+                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--version", action="version", version=_version())
+    _add_globals(parser, top=True)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    wanted = next((word for word in arguments if word in COMMANDS), None)
+    for name, text in COMMANDS.items():
+        command = commands.add_parser(name, help=text, description=_sentence(text))
+        _add_globals(command, top=False)
+        if name == wanted:
+            import_module(f"pipeline.commands.{name}").add_arguments(command)
+    args = parser.parse_args(arguments)
+    args.overrides = [*args.overrides_before, *(args.overrides or [])]
+    args.config = args.config or args.config_before
+    return args
+
+
+def _add_globals(parser: argparse.ArgumentParser, *, top: bool) -> None:
+    """Accept the global options before the command and after it."""
+    suffix = "_before" if top else ""
+    parser.add_argument(
+        "-c",
+        "--config",
+        dest=f"config{suffix}",
+        type=Path,
+        metavar="PATH",
+        help="the settings file, or its folder (./taxiway.yaml)",
+    )
+    parser.add_argument(
+        "--set",
+        dest=f"overrides{suffix}",
+        action="append",
+        default=[] if top else None,
+        metavar="KEY=VALUE",
+        help="override a setting: --set trainer.epochs=3",
+    )
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse that guesses which command was meant."""
+
+    def error(self, message: str) -> NoReturn:
+        word = message.partition("invalid choice: '")[2].partition("'")[0]
+        close = difflib.get_close_matches(word, COMMANDS, n=1) if word else []
+        if close:
+            message = f"no command {word!r}; did you mean {close[0]!r}?"
+        super().error(message)
+
+
+def _description() -> str:
+    return "From files to live, guarded predictions on TensorFlow."
+
+
+_EPILOG = "`taxiway COMMAND --help` shows a command's options."
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _version() -> str:
+    try:
+        return f"taxiway {version('taxiway')}"
+    except PackageNotFoundError:
+        return "taxiway (not installed)"
+
+
+def _explain(error: Exception) -> int:
+    from serving.errors import TaxiwayError
+
+    if isinstance(error, TaxiwayError):
+        print(f"taxiway: {error}", file=sys.stderr)
+        return error.exit_code
+    with tempfile.NamedTemporaryFile(
+        "w", prefix="taxiway-", suffix=".log", delete=False, encoding="utf-8"
+    ) as file:
+        traceback.print_exception(error, file=file)
+    print(
+        f"taxiway: unexpected {type(error).__name__}: {error}\n"
+        f"  this is a fault of Taxiway; the traceback is in {file.name}",
+        file=sys.stderr,
+    )
+    return 1

@@ -1,0 +1,38 @@
+"""What goes wrong outside the steps: settings, metadata, the run itself.
+
+TaxiwayError
+└── PipelineError
+    ├── SettingsError     taxiway.yaml, an override or a variable is wrong
+    ├── UserCodeError     the project's own modules cannot be used
+    ├── MissingExtraError a command needs packages that are not installed
+    ├── MetadataError     the history of runs cannot be read
+    └── StepError         a step could not be started
+"""
+
+from serving.errors import TaxiwayError
+
+
+class PipelineError(TaxiwayError):
+    """Something outside the steps is wrong; the message says what to do."""
+
+
+class SettingsError(PipelineError):
+    """The settings are wrong; each line names a file and line, a key and a value."""
+
+    exit_code = 2
+
+
+class UserCodeError(PipelineError):
+    """The project's own modules cannot be used."""
+
+
+class MissingExtraError(PipelineError):
+    """A command needs packages that are not installed."""
+
+
+class MetadataError(PipelineError):
+    """The history of runs cannot be read."""
+
+
+class StepError(PipelineError):
+    """A step could not be started."""
