@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
     except BrokenPipeError:
         # The reader (`| head`) has enough; keep Python from saying so at exit.
-        sys.stdout = open("/dev/null", "w")  # noqa: PTH123, SIM115, PLW1514
+        sys.stdout = open("/dev/null", "w")  # noqa: PTH123, SIM115
         return 0
     except Exception as error:  # noqa: BLE001  the last word on any error is ours
         return _explain(error)
@@ -51,8 +51,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = _Parser(prog="taxiway", description=_description(), epilog=_EPILOG,
-                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = _Parser(
+        prog="taxiway",
+        description=_description(),
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--version", action="version", version=_version())
     _add_globals(parser, top=True)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)

@@ -126,8 +126,13 @@ class ProjectSettings(Settings):
         """Rebuild what `to_json` wrote."""
         content = json.loads(text)
         settings = cls.model_validate(content["settings"])
-        settings._path = Path(content["path"])
-        return settings
+        return settings.located(Path(content["path"]))
+
+    def located(self, path: Path) -> Self:
+        """Return the settings as read from this file."""
+        made = self.model_copy()
+        made._path = path  # noqa: SLF001  a private attribute of this very class
+        return made
 
 
 def settings_json_schema() -> dict[str, Any]:
@@ -156,8 +161,10 @@ def load_settings(
     if document.value is None:
         raise SettingsError(f"{file}: the file is empty; `taxiway init` writes one")
     if not isinstance(document.value, dict):
-        raise SettingsError(f"{file.name}: got {type(document.value).__name__} at the "
-                            "top, allowed: a mapping of settings")
+        raise SettingsError(
+            f"{file.name}: got {type(document.value).__name__} at the "
+            "top, allowed: a mapping of settings"
+        )
     schema = ProjectSettings.model_json_schema(by_alias=True)
     apply_environment(document, os.environ if environ is None else environ, schema)
     apply_overrides(document, overrides)
@@ -194,15 +201,13 @@ def _validate(
         details = error.errors(include_url=False)
         found = settings_errors.explain(details, document, schema)
         raise _refusal(found, document, file) from None
-    settings._path = file
+    settings = settings.located(file)
     wrong = list(_contradictions(settings))
     if wrong:
         raise _refusal(wrong, document, file)
     base_path = file.parent / settings.push.base_path.expanduser()
     push = settings.push.model_copy(update={"base_path": base_path})
-    made = settings.model_copy(update={"push": push})
-    made._path = file
-    return made
+    return settings.model_copy(update={"push": push})
 
 
 def _refusal(

@@ -41,7 +41,9 @@ def apply_environment(
         _set(document, keys, parse_value(environ[name], name), f"from {name}")
 
 
-def _as_written(value: Any, words: Sequence[str], known: Mapping[str, Any]) -> list[str]:
+def _as_written(
+    value: Any, words: Sequence[str], known: Mapping[str, Any]
+) -> list[str]:
     """Spell the words as the file does, or else in lower case."""
     keys: list[str] = []
     for word in words:

@@ -15,15 +15,15 @@ class Step:
     id: str
     inputs: tuple[str, ...]
     """Steps whose outputs it reads: when they change, it runs again."""
-    code: str
-    """Our module that does the work, with all that it imports."""
+    code: str | None
+    """Our module that does the work, with all that it imports; None: TFX's own."""
     after: tuple[str, ...] = ()
     """Steps that must have succeeded first, though their outputs are not read."""
 
 
 EXAMPLE_GEN = Step("ExampleGen", (), "components.example_gen.component")
-STATISTICS_GEN = Step("StatisticsGen", ("ExampleGen",), "pipeline.definition")
-SCHEMA_GEN = Step("SchemaGen", ("StatisticsGen",), "pipeline.definition")
+STATISTICS_GEN = Step("StatisticsGen", ("ExampleGen",), None)
+SCHEMA_GEN = Step("SchemaGen", ("StatisticsGen",), None)
 EXAMPLE_VALIDATOR = Step(
     "ExampleValidator",
     ("StatisticsGen", "SchemaGen"),

@@ -104,9 +104,7 @@ class _Builder:
         finally:
             self._open.discard(id(node))
 
-    def _entries(
-        self, node: yaml.MappingNode, path: Path
-    ) -> Iterator[tuple[str, Any]]:
+    def _entries(self, node: yaml.MappingNode, path: Path) -> Iterator[tuple[str, Any]]:
         seen: dict[str, int] = {}
         for key_node, value_node in node.value:
             line = key_node.start_mark.line + 1

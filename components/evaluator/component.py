@@ -42,7 +42,7 @@ def Evaluator(
     if baseline_model is not None:
         models[tfma.BASELINE_KEY] = baseline_model
     config = build_eval_config(asked, table, baseline_model is not None)
-    analyse(examples, models, config, evaluation.uri, beam_pipeline)
+    analyse(examples, models, config, evaluation.uri, asked.batch_size, beam_pipeline)
     if baseline_model is None:
         verdict = judge(asked, read_metrics(evaluation.uri, None), None)
     else:

@@ -4,12 +4,12 @@ import json
 import logging
 from pathlib import Path
 
-from serving.model_repository import ModelRepository
 from tfx import v1 as tfx
 from tfx.utils import path_utils
 
 from components.errors import PushError
 from serving.errors import ServingError
+from serving.model_repository import ModelRepository
 
 log = logging.getLogger(__name__)
 PUSHED_VERSION_PROPERTY = "pushed_version"

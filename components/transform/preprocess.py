@@ -1,7 +1,7 @@
 """The Transform graph that the feature table describes, as a `preprocessing_fn`."""
 
 from collections.abc import Mapping
-from functools import singledispatch
+from functools import cached_property, singledispatch
 from math import pi
 from typing import TypeAlias
 
@@ -85,22 +85,49 @@ def _scale(feature: NumericFeature, values: tf.Tensor, present: tf.Tensor) -> tf
 
 
 class _Statistics:
-    """Statistics of the present values of one column over the train split."""
+    """Statistics of one column's present values over the train split.
+
+    Each analyzer costs a second of fixed work: only those asked for are made.
+    """
 
     def __init__(self, values: tf.Tensor, present: tf.Tensor) -> None:
-        known = tf.boolean_mask(values, present)
-        count = tf.cast(tf.size(known), tf.float32)
-        total = tft.sum(tf.cast(tf.reduce_sum(known), tf.float64)[tf.newaxis])
-        squares = tft.sum(
-            tf.reduce_sum(tf.square(tf.cast(known, tf.float64)))[tf.newaxis]
+        self._values = values
+        self._present = present
+
+    @cached_property
+    def _moments(self) -> tuple[tf.Tensor, tf.Tensor]:
+        # One analyzer for count, sum and sum of squares, in float64: the variance is
+        # a small difference of large numbers.
+        known = tf.where(self._present, self._values, tf.zeros_like(self._values))
+        known = tf.cast(known, tf.float64)
+        number = tf.cast(self._present, tf.float64)
+        columns = tf.concat([number, known, tf.square(known)], axis=1)
+        count, total, squares = tf.unstack(
+            tft.sum(columns, reduce_instance_dims=False), num=3
         )
-        number = tft.sum(tf.cast(count, tf.float64)[tf.newaxis])
-        mean = tf.math.divide_no_nan(total, number)
-        variance = tf.math.divide_no_nan(squares, number) - tf.square(mean)
-        self.mean = tf.cast(mean, tf.float32)
-        self.variance = tf.cast(tf.maximum(variance, 0.0), tf.float32)
-        self.min = tft.min(tf.where(present, values, values.dtype.max))
-        self.max = tft.max(tf.where(present, values, values.dtype.min))
+        mean = tf.math.divide_no_nan(total, count)
+        variance = tf.math.divide_no_nan(squares, count) - tf.square(mean)
+        return mean, tf.maximum(variance, tf.zeros_like(variance))
+
+    @property
+    def mean(self) -> tf.Tensor:
+        """Scalar float32."""
+        return tf.cast(self._moments[0], tf.float32)
+
+    @property
+    def variance(self) -> tf.Tensor:
+        """Scalar float32, not negative."""
+        return tf.cast(self._moments[1], tf.float32)
+
+    @cached_property
+    def min(self) -> tf.Tensor:
+        """Scalar float32."""
+        return tft.min(tf.where(self._present, self._values, self._values.dtype.max))
+
+    @cached_property
+    def max(self) -> tf.Tensor:
+        """Scalar float32."""
+        return tft.max(tf.where(self._present, self._values, self._values.dtype.min))
 
     def fill(self, feature: NumericFeature) -> tf.Tensor:
         """Return the scalar that stands for a missing value."""

@@ -13,6 +13,7 @@ from pipeline.user_code import reachable_sources
 
 OUR_PACKAGES = ("pipeline", "components", "serving")
 OUR_ROOT = Path(__file__).parents[2]
+WIRING = OUR_ROOT / "pipeline" / "definition.py"
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ class Ingredients:
         return {
             "own": own(self),
             "code": code_digest(step.code, OUR_ROOT, OUR_PACKAGES),
+            "wiring": digests.of_file(WIRING),
             "libraries": self.libraries,
         }
 

@@ -20,6 +20,7 @@ class StepProcesses:
     """Runs jobs, each in a fresh child of a server that has TFX loaded."""
 
     def __init__(self, preload_log: Path) -> None:
+        self._preload_log = preload_log
         os.environ.update(ENVIRONMENT)
         os.environ[preload.LOG_VARIABLE] = str(preload_log)
         # With it every import of TFX compiles all of it anew: 25 s instead of 8.
@@ -37,7 +38,7 @@ class StepProcesses:
             answer: Outcome | Failure = receiver.recv()
         except EOFError:
             process.join()
-            return Failure(_death(process.exitcode))
+            return Failure(self._death(process.exitcode))
         except BaseException:
             process.terminate()
             raise
@@ -45,9 +46,11 @@ class StepProcesses:
             process.join()
         return answer
 
-
-def _death(exit_code: int | None) -> str:
-    if exit_code is not None and exit_code < 0:
-        hint = "; was the machine out of memory?" if exit_code == -9 else ""
-        return f"its process was killed by signal {-exit_code}{hint}"
-    return f"its process ended with exit code {exit_code} and no answer"
+    def _death(self, exit_code: int | None) -> str:
+        if exit_code is not None and exit_code < 0:
+            hint = "; was the machine out of memory?" if exit_code == -9 else ""
+            return f"its process was killed by signal {-exit_code}{hint}"
+        return (
+            f"its process ended with exit code {exit_code} and no answer; "
+            f"see {self._preload_log}"
+        )

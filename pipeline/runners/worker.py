@@ -8,6 +8,7 @@ import traceback
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
+from pipeline.config import ProjectSettings
 from pipeline.runners.job import Failure, Job, Outcome
 from pipeline.runners.preload import redirect
 from serving.errors import TaxiwayError
@@ -22,8 +23,6 @@ def work(job: Job, answer: Connection) -> None:
 
 
 def _attempt(job: Job) -> Outcome | Failure:
-    from pipeline.config import ProjectSettings
-
     settings = ProjectSettings.from_json(job.settings)
     try:
         return _run(job, settings)
@@ -35,7 +34,7 @@ def _attempt(job: Job) -> Outcome | Failure:
         return Failure(sentence(error, settings.root))
 
 
-def _run(job: Job, settings: "ProjectSettings") -> Outcome:  # noqa: F821
+def _run(job: Job, settings: ProjectSettings) -> Outcome:
     from pipeline.runners.launch import PipelineRun
     from pipeline.user_code import make_importable
 

@@ -1,0 +1,45 @@
+"""`taxiway config`: check the settings, show them, or print their JSON Schema."""
+
+import argparse
+import json
+
+import yaml
+
+from pipeline.config import ProjectSettings, load_settings, settings_json_schema
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.add_argument(
+        "action",
+        choices=("check", "show", "schema"),
+        help="check: say whether the settings are right; show: print them with all "
+        "defaults and overrides; schema: print the JSON Schema, for editors",
+    )
+    parser.add_argument("--json", action="store_true", help="show as JSON, not YAML")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do what was asked; wrong settings are an error with one line for each fault."""
+    if args.action == "schema":
+        print(json.dumps(settings_json_schema(), indent=2))
+        return 0
+    settings = load_settings(args.config, args.overrides)
+    if args.action == "check":
+        print(_summary(settings))
+        return 0
+    content = settings.model_dump(mode="json", by_alias=True)
+    if args.json:
+        print(json.dumps(content, indent=2))
+    else:
+        print(yaml.safe_dump(content, sort_keys=False, allow_unicode=True), end="")
+    return 0
+
+
+def _summary(settings: ProjectSettings) -> str:
+    table = settings.table
+    num_columns = len(table.input_columns())
+    return (
+        f"{settings.path}: no faults; {len(settings.features)} features from "
+        f"{num_columns} columns, {table.label.kind} label {table.label.column!r}"
+    )
