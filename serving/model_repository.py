@@ -65,7 +65,9 @@ class ModelRepository:
                 written; nothing is left behind.
         """
         if not (source / SAVED_MODEL_FILE).is_file():
-            raise RepositoryError(f"{source}: no SavedModel, {SAVED_MODEL_FILE} is missing")
+            raise RepositoryError(
+                f"{source}: no SavedModel, {SAVED_MODEL_FILE} is missing"
+            )
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             staging = Path(tempfile.mkdtemp(prefix=STAGING_PREFIX, dir=self._folder))

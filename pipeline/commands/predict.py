@@ -1,0 +1,119 @@
+"""`taxiway predict`: ask the served model about rows of a file."""
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from pipeline.config import ProjectSettings, load_settings
+from serving.client import connect
+from serving.client.protocol import Array
+from serving.rows import Row, RowsError, parse_rows, to_columns, unused_columns
+
+TIMEOUT_S = 60.0
+MAX_SHOWN_COLUMNS = 5
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.add_argument("rows", help="CSV or JSON file with raw columns; - is stdin")
+    parser.add_argument("--api", choices=("rest", "grpc"), default="rest")
+    parser.add_argument("--address", help="host:port of the server")
+    parser.add_argument("--model", help="name of the model")
+    parser.add_argument("--signature", default="serving_columns")
+    parser.add_argument("--limit", type=int, help="ask about the first rows only")
+    parser.add_argument("--timeout", type=float, default=TIMEOUT_S, help="in seconds")
+    parser.add_argument("--json", action="store_true", help="print one object a row")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the model's outputs for each row."""
+    settings = _settings(args)
+    rows = parse_rows(_read(args.rows), args.rows)[: args.limit]
+    client = connect(args.api, _address(args, settings), _model(args, settings))
+    try:
+        specs = client.inputs(args.signature, args.timeout)
+        unused = unused_columns(rows, specs)
+        if unused:
+            print(f"columns not used: {', '.join(unused)}", file=sys.stderr)
+        nulls = settings.data.null_values if settings else ("",)
+        columns = to_columns(rows, specs, nulls)
+        outputs = client.predict(columns, args.signature, args.timeout)
+    finally:
+        client.close()
+    if args.json:
+        for row, answer in zip(rows, by_row(outputs, len(rows)), strict=True):
+            print(json.dumps({**row, **answer}, ensure_ascii=False))
+    else:
+        shown = [spec.name for spec in specs][:MAX_SHOWN_COLUMNS]
+        Console().print(_table(rows, by_row(outputs, len(rows)), shown))
+    return 0
+
+
+def by_row(outputs: Mapping[str, Array], num_rows: int) -> list[dict[str, Any]]:
+    """Return a dict of outputs for each row; `[batch, 1]` outputs as single values."""
+    return [
+        {name: _plain(array[index]) for name, array in outputs.items()}
+        for index in range(num_rows)
+    ]
+
+
+def _plain(value: Array) -> Any:
+    values = np.ravel(value).tolist()
+    texts = [v.decode(errors="replace") if isinstance(v, bytes) else v for v in values]
+    return texts[0] if len(texts) == 1 else texts
+
+
+def _settings(args: argparse.Namespace) -> ProjectSettings | None:
+    """Read the settings, unless the command line says all that they would."""
+    if args.config is None and args.address and args.model:
+        return None
+    return load_settings(args.config, args.overrides)
+
+
+def _address(args: argparse.Namespace, settings: ProjectSettings | None) -> str:
+    if args.address or settings is None:
+        address: str = args.address
+        return address
+    serving = settings.serving
+    port = serving.rest_port if args.api == "rest" else serving.grpc_port
+    return f"{serving.host}:{port}"
+
+
+def _model(args: argparse.Namespace, settings: ProjectSettings | None) -> str:
+    model: str = args.model or (settings.push.model if settings else "")
+    return model
+
+
+def _read(name: str) -> str:
+    if name == "-":
+        return sys.stdin.read()
+    try:
+        return Path(name).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or f"not UTF-8 text: {error}"
+        raise RowsError(f"{name}: cannot be read: {reason}") from error
+
+
+def _table(rows: list[Row], answers: list[dict[str, Any]], shown: list[str]) -> Table:
+    table = Table(box=None, header_style="bold")
+    for name in shown:
+        table.add_column(name, overflow="ellipsis", max_width=16, no_wrap=True)
+    for name in answers[0]:
+        table.add_column(name, style="green")
+    for row, answer in zip(rows, answers, strict=True):
+        inputs = [str(row[name]) for name in shown]
+        table.add_row(*inputs, *map(_number, answer.values()))
+    return table
+
+
+def _number(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(_number, value))
+    return f"{value:.4f}" if isinstance(value, float) else str(value)

@@ -1,0 +1,61 @@
+"""TensorFlow Serving's protos as a descriptor set: collected once, loaded anywhere.
+
+`import tensorflow_serving.apis` brings all of TensorFlow with it: 5 seconds and half
+a gigabyte for a client. The descriptor set loads in 0.2 s into a pool of its own.
+"""
+
+import importlib
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+FILE = Path(__file__).with_name("tensorflow_serving.binpb")
+RENEW = ".venv/bin/python scripts/renew-apis"
+# Not the two *_service_pb2: their generated code does not load under protobuf 6.
+MODULES = (
+    "tensorflow_serving.apis.get_model_metadata_pb2",
+    "tensorflow_serving.apis.get_model_status_pb2",
+    "tensorflow_serving.apis.model_management_pb2",
+    "tensorflow_serving.apis.prediction_log_pb2",
+    "tensorflow.core.protobuf.saved_model_pb2",
+)
+
+
+def collect() -> descriptor_pb2.FileDescriptorSet:
+    """Collect the protos of the installed package, each after those it imports."""
+    files: dict[str, descriptor_pb2.FileDescriptorProto] = {}
+
+    def add(file: Any) -> None:
+        if file.name in files:
+            return
+        for imported in file.dependencies:
+            add(imported)
+        proto = descriptor_pb2.FileDescriptorProto()
+        file.CopyToProto(proto)
+        files[file.name] = proto
+
+    for name in MODULES:
+        add(importlib.import_module(name).DESCRIPTOR)
+    return descriptor_pb2.FileDescriptorSet(file=files.values())
+
+
+def load() -> descriptor_pb2.FileDescriptorSet:
+    """Read the checked-in descriptor set."""
+    return descriptor_pb2.FileDescriptorSet.FromString(FILE.read_bytes())
+
+
+@cache
+def _pool() -> descriptor_pool.DescriptorPool:
+    pool = descriptor_pool.DescriptorPool()
+    for file in load().file:
+        pool.Add(file)
+    return pool
+
+
+@cache
+def message_class(full_name: str) -> Any:
+    """Return the class of a message, for example `tensorflow.TensorProto`."""
+    descriptor = _pool().FindMessageTypeByName(full_name)
+    return message_factory.GetMessageClass(descriptor)

@@ -1,0 +1,10 @@
+"""Clients of a model server: one protocol over REST or gRPC, without TensorFlow."""
+
+from serving.client.protocol import (
+    InputSpec,
+    PredictionClient,
+    VersionStatus,
+    connect,
+)
+
+__all__ = ["InputSpec", "PredictionClient", "VersionStatus", "connect"]

@@ -1,0 +1,107 @@
+"""A client over gRPC."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import grpc
+from google.protobuf import json_format
+
+from serving import apis
+from serving.client.protocol import Array, InputSpec, VersionStatus
+from serving.client.signatures import input_specs
+from serving.errors import ClientError
+from serving.tensors import to_array, to_proto
+
+UNLIMITED = -1
+
+
+class GrpcClient:
+    """Asks one model over gRPC."""
+
+    def __init__(self, address: str, model: str) -> None:
+        self._address = address
+        self._model = model
+        self._channel = grpc.insecure_channel(
+            address,
+            options=[
+                ("grpc.max_receive_message_length", UNLIMITED),
+                ("grpc.max_send_message_length", UNLIMITED),
+            ],
+        )
+
+    def predict(
+        self, inputs: Mapping[str, Array], signature: str, timeout_s: float
+    ) -> dict[str, Array]:
+        """Return the outputs of a signature; see `PredictionClient`."""
+        request = apis.PredictRequest()
+        request.model_spec.name = self._model
+        request.model_spec.signature_name = signature
+        for name, array in inputs.items():
+            request.inputs[name].CopyFrom(to_proto(array, raw=True))
+        response = self._call(
+            apis.PREDICTION_SERVICE, "Predict", request, apis.PredictResponse, timeout_s
+        )
+        return {name: to_array(tensor) for name, tensor in response.outputs.items()}
+
+    def inputs(self, signature: str, timeout_s: float) -> tuple[InputSpec, ...]:
+        """Return the inputs of a signature; see `PredictionClient`."""
+        request = apis.GetModelMetadataRequest(metadata_field=["signature_def"])
+        request.model_spec.name = self._model
+        response = self._call(
+            apis.PREDICTION_SERVICE,
+            "GetModelMetadata",
+            request,
+            apis.GetModelMetadataResponse,
+            timeout_s,
+        )
+        signatures = apis.SignatureDefMap()
+        response.metadata["signature_def"].Unpack(signatures)
+        content = json.loads(
+            json_format.MessageToJson(signatures, preserving_proto_field_name=True)
+        )
+        return input_specs(content["signature_def"], signature, self._where())
+
+    def status(self, timeout_s: float) -> tuple[VersionStatus, ...]:
+        """Return all versions; see `PredictionClient`."""
+        request = apis.GetModelStatusRequest()
+        request.model_spec.name = self._model
+        response = self._call(
+            apis.MODEL_SERVICE,
+            "GetModelStatus",
+            request,
+            apis.GetModelStatusResponse,
+            timeout_s,
+        )
+        names = apis.ModelVersionStatus.State
+        return tuple(
+            VersionStatus(s.version, names.Name(s.state), s.status.error_message)
+            for s in response.model_version_status
+        )
+
+    def close(self) -> None:
+        """End the connection."""
+        self._channel.close()
+
+    def _where(self) -> str:
+        return f"model {self._model!r} at {self._address}"
+
+    def _call(
+        self,
+        service: str,
+        method: str,
+        request: Any,
+        response_class: Any,
+        timeout_s: float,
+    ) -> Any:
+        call = self._channel.unary_unary(
+            f"/{service}/{method}",
+            request_serializer=lambda message: message.SerializeToString(),
+            response_deserializer=response_class.FromString,
+        )
+        try:
+            return call(request, timeout=timeout_s)
+        except grpc.RpcError as error:
+            raise ClientError(
+                f"gRPC {self._address}: {error.code().name}: {error.details()}"
+            ) from error

@@ -1,0 +1,128 @@
+"""A client over REST."""
+
+import base64
+import http.client
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from serving.client.protocol import Array, InputSpec, VersionStatus
+from serving.client.signatures import input_specs
+from serving.errors import ClientError
+
+
+class RestClient:
+    """Asks one model over REST."""
+
+    def __init__(self, address: str, model: str) -> None:
+        self._address = address
+        self._model = model
+        self._path = f"/v1/models/{model}"
+        self._output_names: dict[str, str] = {}
+
+    def predict(
+        self, inputs: Mapping[str, Array], signature: str, timeout_s: float
+    ) -> dict[str, Array]:
+        """Return the outputs of a signature; see `PredictionClient`."""
+        body = {
+            "signature_name": signature,
+            "inputs": {name: to_json(array) for name, array in inputs.items()},
+        }
+        response = self._ask("POST", f"{self._path}:predict", timeout_s, body)
+        outputs = response["outputs"]
+        if not isinstance(outputs, dict):
+            outputs = {self._only_output(signature, timeout_s): outputs}
+        return {name: from_json(value) for name, value in outputs.items()}
+
+    def inputs(self, signature: str, timeout_s: float) -> tuple[InputSpec, ...]:
+        """Return the inputs of a signature; see `PredictionClient`."""
+        signatures = self._signatures(timeout_s)
+        where = f"model {self._model!r} at {self._address}"
+        return input_specs(signatures, signature, where)
+
+    def status(self, timeout_s: float) -> tuple[VersionStatus, ...]:
+        """Return all versions; see `PredictionClient`."""
+        response = self._ask("GET", self._path, timeout_s)
+        return tuple(
+            VersionStatus(
+                int(entry["version"]), entry["state"], entry["status"]["error_message"]
+            )
+            for entry in response["model_version_status"]
+        )
+
+    def close(self) -> None:
+        """End the connection; each request has one of its own."""
+
+    def _signatures(self, timeout_s: float) -> Mapping[str, Any]:
+        response = self._ask("GET", f"{self._path}/metadata", timeout_s)
+        content: Mapping[str, Any] = response["metadata"]["signature_def"]
+        found: Mapping[str, Any] = content["signature_def"]
+        return found
+
+    def _only_output(self, signature: str, timeout_s: float) -> str:
+        """Ask what a signature's only output is called: the answer does not say."""
+        if signature not in self._output_names:
+            outputs = self._signatures(timeout_s)[signature]["outputs"]
+            self._output_names[signature] = next(iter(outputs))
+        return self._output_names[signature]
+
+    def _ask(self, method: str, path: str, timeout_s: float, body: Any = None) -> Any:
+        connection = http.client.HTTPConnection(self._address, timeout=timeout_s)
+        content = None if body is None else json.dumps(body)
+        try:
+            connection.request(method, path, content)
+            response = connection.getresponse()
+            text = response.read().decode()
+        except (OSError, http.client.HTTPException) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise ClientError(f"REST http://{self._address}: {reason}") from error
+        finally:
+            connection.close()
+        return self._content(response.status, text)
+
+    def _content(self, status: int, text: str) -> Any:
+        try:
+            content = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ClientError(
+                f"REST http://{self._address}: {status}, not JSON: {text[:200]!r}"
+            ) from error
+        if status != http.client.OK:
+            message = content.get("error", text)
+            raise ClientError(f"REST http://{self._address}: {status}: {message}")
+        return content
+
+
+def to_json(array: Array) -> Any:
+    """Return nested lists; bytes that are not UTF-8 text as `{"b64": …}`."""
+    if array.dtype == object:
+        return _map(array.tolist(), _text)
+    return array.tolist()
+
+
+def from_json(value: Any) -> Array:
+    """Return an array: text and bytes in an object array, numbers as they are."""
+    array = np.asarray(_map(value, _bytes))
+    return array.astype(object) if array.dtype.kind in "SU" else array
+
+
+def _map(value: Any, change: Any) -> Any:
+    if isinstance(value, list):
+        return [_map(item, change) for item in value]
+    return change(value)
+
+
+def _text(value: Any) -> Any:
+    raw = value if isinstance(value, bytes) else str(value).encode()
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return {"b64": base64.b64encode(raw).decode()}
+
+
+def _bytes(value: Any) -> Any:
+    if isinstance(value, dict) and set(value) == {"b64"}:
+        return base64.b64decode(value["b64"])
+    return value.encode() if isinstance(value, str) else value

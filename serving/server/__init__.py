@@ -1,0 +1,1 @@
+"""The embedded model server, a drop-in for tensorflow_model_server."""
