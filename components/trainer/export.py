@@ -11,6 +11,7 @@ In `serving_columns` NaN, '' and the lowest int64 mean that a value is missing.
 slice by their transformed values.
 """
 
+import functools
 from collections.abc import Callable, Mapping
 
 import keras
@@ -38,7 +39,10 @@ class ServingModel(tf.Module):
         self, model: keras.Model, transform: tft.TFTransformOutput, table: FeatureTable
     ) -> None:
         super().__init__()
-        self.model = model
+        self._predict_fn = functools.partial(model, training=False)
+        # The variables, not the model: a Keras 3 model saved as a child names them so
+        # that a session loader (TensorFlow Serving's) does not find them.
+        self.model_variables = [variable.value for variable in model.variables]
         self.transform_layer = transform.transform_features_layer()
         self._label = table.label
         self._label_keys = sorted(table.own_keys())
@@ -84,8 +88,8 @@ class ServingModel(tf.Module):
 
     def _predict(self, raw: Mapping[str, tf.Tensor | tf.SparseTensor]) -> Outputs:
         transformed = self.transform_layer(dict(raw))
-        prediction = self.model(
-            {name: transformed[name] for name in self._model_inputs}, training=False
+        prediction = self._predict_fn(
+            {name: transformed[name] for name in self._model_inputs}
         )
         prediction = tf.cast(prediction, tf.float32)
         outputs = {PREDICTION_KEYS[self._label.kind]: prediction}

@@ -1,7 +1,7 @@
 """Serving sees what training saw: both signatures and the training-time transform."""
 
 import math
-from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,25 @@ ROWS: list[dict[str, Any]] = [
 DTYPES = {"x": "float", "n": "int", "city": "string", "note": "string", "hour": "int"}
 
 
+@dataclass(frozen=True)
+class Trained:
+    """A model trained and exported from ROWS."""
+
+    tf: Any
+    table: Any
+    transform: Any
+    model: Any
+    signatures: Any
+    examples: list[bytes]
+    path: Path
+
+
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    yield from _train(tmp_path_factory.mktemp("trained"))
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    return _train(tmp_path_factory.mktemp("trained"))
 
 
-def _train(folder: Path) -> Iterator[Any]:
+def _train(folder: Path) -> Trained:
     import apache_beam as beam
     import tensorflow as tf
     import tensorflow_transform as tft
@@ -97,7 +110,9 @@ def _train(folder: Path) -> Iterator[Any]:
     model = build(describe_inputs(table, output, TrainerSettings(hidden_units=(4,))))
     export(model, output, table, str(folder / "model"))
     loaded = tf.saved_model.load(str(folder / "model"))
-    yield tf, table, output, model, loaded.signatures, examples
+    return Trained(
+        tf, table, output, model, loaded.signatures, examples, folder / "model"
+    )
 
 
 def _example(row: dict[str, Any]) -> bytes:
@@ -129,8 +144,8 @@ def _columns(tf: Any) -> dict[str, Any]:
     }
 
 
-def test_both_signatures_agree_missing_values_included(trained: Any) -> None:
-    tf, _, _, _, signatures, examples = trained
+def test_both_signatures_agree_missing_values_included(trained: Trained) -> None:
+    tf, signatures, examples = trained.tf, trained.signatures, trained.examples
     by_examples = signatures["serving_default"](examples=tf.constant(examples))
     by_columns = signatures["serving_columns"](**_columns(tf))
     np.testing.assert_array_equal(
@@ -139,8 +154,9 @@ def test_both_signatures_agree_missing_values_included(trained: Any) -> None:
     assert np.isfinite(by_columns["probability"].numpy()).all()
 
 
-def test_signatures_agree_with_the_training_time_transform(trained: Any) -> None:
-    tf, _, output, model, signatures, examples = trained
+def test_signatures_agree_with_the_training_time_transform(trained: Trained) -> None:
+    tf, output, model = trained.tf, trained.transform, trained.model
+    signatures, examples = trained.signatures, trained.examples
     parsed = tf.io.parse_example(examples, output.raw_feature_spec())
     transformed = output.transform_features_layer()(parsed)
     expected = model({t.name: transformed[t.name] for t in model.inputs}).numpy()
@@ -148,29 +164,45 @@ def test_signatures_agree_with_the_training_time_transform(trained: Any) -> None
     np.testing.assert_allclose(served["probability"].numpy(), expected, rtol=1e-6)
 
 
-def test_serving_columns_take_every_input_column_and_no_label(trained: Any) -> None:
-    _, table, _, _, signatures, _ = trained
+def test_serving_columns_take_every_input_column_and_no_label(trained: Trained) -> None:
+    table, signatures = trained.table, trained.signatures
     _, inputs = signatures["serving_columns"].structured_input_signature
     assert set(inputs) == set(table.input_columns())
 
 
-def test_the_label_signature_gives_the_label_as_trained_on(trained: Any) -> None:
-    tf, table, _, _, signatures, examples = trained
+def test_the_label_signature_gives_the_label_as_trained_on(trained: Trained) -> None:
+    tf, table = trained.tf, trained.table
+    signatures, examples = trained.signatures, trained.examples
     made = signatures["transform_label"](examples=tf.constant(examples))
     assert list(made) == [table.label_key]
     assert made[table.label_key].numpy().ravel().tolist() == [row["y"] for row in ROWS]
 
 
-def test_transformed_numbers_are_finite_whatever_the_input(trained: Any) -> None:
-    tf, _, output, _, _, examples = trained
+def test_transformed_numbers_are_finite_whatever_the_input(trained: Trained) -> None:
+    tf, output, examples = trained.tf, trained.transform, trained.examples
     parsed = tf.io.parse_example(examples, output.raw_feature_spec())
     for name, value in output.transform_features_layer()(parsed).items():
         if value.dtype.is_floating:
             assert np.isfinite(value.numpy()).all(), name
 
 
-def test_a_text_value_of_the_empty_string_is_missing_in_both(trained: Any) -> None:
-    tf, _, _, _, signatures, _ = trained
+def test_a_session_loader_serves_it_as_tensorflow_serving_would(
+    trained: Trained,
+) -> None:
+    tf, signatures, examples = trained.tf, trained.signatures, trained.examples
+    from serving.server.loader import LoadedModel
+
+    model = LoadedModel(trained.path)
+    served = model.run("serving_default", {"examples": np.array(examples, object)}, [])
+    model.close()
+    expected = signatures["serving_default"](examples=tf.constant(examples))
+    np.testing.assert_allclose(
+        served["probability"], expected["probability"].numpy(), rtol=1e-6
+    )
+
+
+def test_a_text_value_of_the_empty_string_is_missing_in_both(trained: Trained) -> None:
+    tf, signatures = trained.tf, trained.signatures
     empty = _example({**ROWS[0], "note": ""})
     absent = _example({**ROWS[0], "note": None})
     one, other = signatures["serving_default"](examples=tf.constant([empty, absent]))[
