@@ -118,9 +118,9 @@ class ModelRepository:
             ) from error
 
     def _unwritable(self, error: OSError) -> RepositoryError:
-        return RepositoryError(
-            f"{self._folder} cannot be written: {error.strerror} ({error.filename})"
-        )
+        # shutil.Error lists what it could not copy, and has no strerror.
+        reason = f"{error.strerror} ({error.filename})" if error.strerror else error
+        return RepositoryError(f"{self._folder} cannot be written: {reason}")
 
 
 def parse_version(name: str) -> int | None:

@@ -12,6 +12,8 @@ from serving.errors import invalid_argument
 
 Array = npt.NDArray[Any]
 DT_STRING = 7
+# What a message can hold; a few bytes must not ask for more by repeating a value.
+MAX_TENSOR_BYTES = 1 << 31
 _DTYPES: Mapping[int, str] = {
     1: "float32",
     2: "float64",
@@ -103,6 +105,11 @@ def to_array(tensor: Any) -> Array:
     if tensor.tensor_content:
         return _from_content(tensor, dtype, shape)
     values = _values(tensor, dtype)
+    if size * dtype.itemsize > MAX_TENSOR_BYTES:
+        raise invalid_argument(
+            f"Tensor of shape {list(shape)} needs {size * dtype.itemsize} bytes, "
+            f"allowed: {MAX_TENSOR_BYTES}"
+        )
     if len(values) > size or (not len(values) and size):
         raise invalid_argument(
             f"Tensor of shape {list(shape)} holds {len(values)} values, needs {size}"

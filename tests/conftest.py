@@ -40,7 +40,7 @@ def kind_of(item: pytest.Item) -> str:
     return next((kind for kind in KINDS if item.get_closest_marker(kind)), "unit")
 
 
-@dataclass
+@dataclass(eq=False)  # pytest wants plugins that can be hashed
 class Table:
     """Counts tests by kind and outcome as their reports come in."""
 

@@ -1,22 +1,14 @@
 """Imports TFX once, in the process that every step's process is forked from.
 
-Nothing here may initialise TensorFlow's devices: each step configures its own.
+Only that process imports this module: importing it is its work. Nothing here may
+initialise TensorFlow's devices, for each step configures its own.
 """
 
 import os
-import sys
+
+from pipeline.runners.output import redirect
 
 LOG_VARIABLE = "TAXIWAY_PRELOAD_LOG"
-
-
-def redirect(path: str) -> None:
-    """Send standard output and error of this process to the end of a file."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    os.dup2(descriptor, 1)
-    os.dup2(descriptor, 2)
-    os.close(descriptor)
 
 
 def _preload() -> None:
@@ -33,6 +25,5 @@ def _preload() -> None:
     os.environ["TF_USE_LEGACY_KERAS"] = "0"
 
 
-if LOG_VARIABLE in os.environ:
-    redirect(os.environ[LOG_VARIABLE])
-    _preload()
+redirect(os.environ.pop(LOG_VARIABLE))
+_preload()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pipeline.config import ProjectSettings
 from pipeline.runners.job import Failure, Job, Outcome
-from pipeline.runners.preload import redirect
+from pipeline.runners.output import redirect
 from serving.errors import TaxiwayError
 
 

@@ -4,6 +4,7 @@ import base64
 import http.client
 import json
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -69,17 +70,17 @@ class RestClient:
         return self._output_names[signature]
 
     def _ask(self, method: str, path: str, timeout_s: float, body: Any = None) -> Any:
-        connection = http.client.HTTPConnection(self._address, timeout=timeout_s)
         content = None if body is None else json.dumps(body)
         try:
-            connection.request(method, path, content)
-            response = connection.getresponse()
-            text = response.read().decode()
+            with closing(
+                http.client.HTTPConnection(self._address, timeout=timeout_s)
+            ) as connection:
+                connection.request(method, path, content)
+                response = connection.getresponse()
+                text = response.read().decode()
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise ClientError(f"REST http://{self._address}: {reason}") from error
-        finally:
-            connection.close()
         return self._content(response.status, text)
 
     def _content(self, status: int, text: str) -> Any:

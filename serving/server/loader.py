@@ -67,6 +67,10 @@ class LoadedModel:
             values = run(*(inputs[name] for name in sorted(signature.inputs)))
         except tf.errors.OpError as error:
             raise RequestError(Code(error.error_code), error.message) from error
+        except UnicodeDecodeError as error:
+            # A kernel's message that quotes the input's bytes; its status is lost.
+            message = error.object.decode(errors="replace")
+            raise invalid_argument(message) from error
         return dict(zip(names, map(np.asarray, values), strict=True))
 
     def close(self) -> None:

@@ -66,7 +66,7 @@ def serve(options: ServerOptions, say: Callable[[str], None] = print) -> None:
     say(_state(versions, options))
     poll([versions], options.poll_interval_s, stop)
     say("stopping")
-    rest.stop()
+    rest.stop(GRACE_S)
     grpc.stop(GRACE_S)
     versions.close()
 

@@ -4,7 +4,7 @@ TensorFlow Serving's availability-preserving policy: a version is unloaded only 
 every version that should be there is.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -39,19 +39,24 @@ def aspired(found: Iterable[int], num_versions: int = 1) -> list[int]:
 
 
 def next_action(
-    found: Iterable[int], states: Mapping[int, State], num_versions: int = 1
+    found: Iterable[int],
+    states: Mapping[int, State],
+    failed: Container[int] = (),
+    num_versions: int = 1,
 ) -> Load | Unload | None:
     """Decide on one step towards serving the highest versions.
 
     Args:
         found: Complete versions on disk.
-        states: State of each version that was ever seen. A version in END failed to
-            load or was unloaded.
+        states: State of each version that was ever seen. A version in END was
+            unloaded, and is loaded again when it is the highest again, or it failed.
+        failed: Versions that could not be loaded; they are not tried again.
         num_versions: How many of the highest versions to serve.
     """
     wanted = aspired(found, num_versions)
     for version in wanted:
-        if states.get(version, State.START) is State.START:
+        is_out = states.get(version, State.START) in {State.START, State.END}
+        if is_out and version not in failed:
             return Load(version)
     serving = [version for version, state in states.items() if state is State.AVAILABLE]
     unwanted = [version for version in sorted(serving) if version not in wanted]

@@ -50,16 +50,14 @@ class EmbeddedServer:
         Raises:
             ServerError: It ended, or was not ready in two minutes.
         """
-        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
-        # With it every start compiles TensorFlow's modules anew.
-        environment.pop("PYTHONDONTWRITEBYTECODE", None)
-        self._process = subprocess.Popen(
-            self._command(),
-            stdout=subprocess.PIPE,
-            stderr=self._log.open("a"),
-            env=environment,
-            text=True,
-        )
+        with self._log.open("a") as log:
+            self._process = subprocess.Popen(
+                self._command(),
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=_environment(),
+                text=True,
+            )
         try:
             self._wait_until_ready()
         except BaseException:
@@ -91,6 +89,7 @@ class EmbeddedServer:
     def _command(self) -> list[str]:
         return [
             sys.executable,
+            "-P",  # a folder of the user's called `serving` is not ours
             "-m",
             "serving.server",
             f"--model_name={self._model}",
@@ -129,6 +128,20 @@ class EmbeddedServer:
             self.grpc_port = int(line.rpartition(":")[2])
         elif line.startswith("REST"):
             self.rest_port = int(line.split("/")[2].rpartition(":")[2])
+
+
+def _environment() -> dict[str, str]:
+    """Return an environment in which the child finds this very package."""
+    root = str(Path(__file__).parents[2])
+    path = os.environ.get("PYTHONPATH")
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([root, path] if path else [root]),
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+    }
+    # With it every start compiles TensorFlow's modules anew.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    return environment
 
 
 def _pump(output: IO[str], lines: "queue.Queue[str]") -> None:

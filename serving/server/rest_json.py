@@ -136,12 +136,16 @@ def _stack(rows: list[Any], dtype: int, name: str) -> Array:
 
 
 def _tensor(value: Any, dtype: int, name: str) -> Array:
-    shape = _shape(value, name)
     flat: list[Any] = []
-    _flatten(value, flat, _converter(dtype, name))
+    try:
+        shape = _shape(value, name)
+        _flatten(value, flat, _converter(dtype, name))
+    except RecursionError as error:
+        raise invalid_argument(f"input {name}: nested too deeply") from error
     try:
         array = np.empty(len(flat), numpy_dtype(dtype))
-        array[:] = flat
+        with np.errstate(over="ignore"):  # 1e39 is Infinity as a float32
+            array[:] = flat
     except OverflowError as error:
         raise invalid_argument(
             f"input {name}: a number is out of range for {dtype_name(dtype)}"

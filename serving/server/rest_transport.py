@@ -1,6 +1,5 @@
 """The REST door of the model server: HTTP/1.1 in TensorFlow Serving's paths and codes."""
 
-import gzip
 import json
 import logging
 import re
@@ -124,6 +123,47 @@ def _status(server: ModelServer, spec: Any, _: HttpRequest) -> str:
     return rest_json.message_json(server.get_model_status(asked))
 
 
+def inflate(body: bytes) -> bytes:
+    """Inflate a gzip body.
+
+    Raises:
+        RequestError: It is not whole, or it grows over the limit.
+    """
+    inflater = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+    try:
+        inflated = inflater.decompress(body, MAX_BODY_BYTES)
+    except zlib.error as error:
+        raise invalid_argument(f"Cannot inflate the gzip body: {error}") from error
+    if not inflater.eof:
+        raise invalid_argument(
+            "Cannot inflate the gzip body: it is cut off, or holds more than "
+            f"{MAX_BODY_BYTES} bytes"
+        )
+    return inflated
+
+
+class InFlight:
+    """Counts the requests that are being answered."""
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._changed = threading.Condition()
+
+    def __enter__(self) -> None:
+        with self._changed:
+            self._number += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._changed:
+            self._number -= 1
+            self._changed.notify_all()
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait until there are none, at most `timeout_s` seconds."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._number == 0, timeout_s)
+
+
 class RestTransport:
     """Listens on a port and answers REST, a thread for each connection."""
 
@@ -133,7 +173,9 @@ class RestTransport:
         Raises:
             ServerError: It is taken.
         """
-        handler = type("Handler", (_Handler,), {"model_server": server})
+        self._in_flight = InFlight()
+        bound = {"model_server": server, "in_flight": self._in_flight}
+        handler = type("Handler", (_Handler,), bound)
         try:
             self._http = _HttpServer((host, port), handler)
         except OSError as error:
@@ -145,11 +187,12 @@ class RestTransport:
         """Begin to answer."""
         self._thread.start()
 
-    def stop(self) -> None:
-        """Refuse new connections; running requests finish."""
+    def stop(self, grace_s: float) -> None:
+        """Refuse new connections and let running requests finish."""
         if self._thread.is_alive():
             self._http.shutdown()
         self._http.server_close()
+        self._in_flight.wait(grace_s)
 
 
 class _HttpServer(ThreadingHTTPServer):
@@ -167,39 +210,39 @@ class _Handler(BaseHTTPRequestHandler):
     # Small answers must not wait for the client's delayed acknowledgement.
     disable_nagle_algorithm = True
     model_server: ModelServer
+    in_flight: InFlight
 
-    def do_GET(self) -> None:
-        """Answer status and metadata."""
-        self._respond(b"")
+    def __getattr__(self, name: str) -> Callable[[], None]:
+        """Take any method, `do_PUT` as `do_GET`: which are allowed the routes know."""
+        if name.startswith("do_"):
+            return self._handle
+        raise AttributeError(name)
 
-    def do_POST(self) -> None:
-        """Answer predict."""
+    def _handle(self) -> None:
         try:
             body = self._body()
         except RequestError as error:
+            # What is left of the body would be read as the next request.
             self.close_connection = True
             self._send(400, rest_json.error_json(str(error)))
             return
-        self._respond(body)
-
-    def _respond(self, body: bytes) -> None:
         request = HttpRequest(self.command, self.path, body)
-        self._send(*answer(self.model_server, request))
+        with self.in_flight:
+            self._send(*answer(self.model_server, request))
 
     def _body(self) -> bytes:
+        if "Transfer-Encoding" in self.headers:
+            raise invalid_argument(
+                "Transfer-Encoding is not supported; send the body with Content-Length"
+            )
         length = self.headers.get("Content-Length", "0")
         if not length.isdigit() or int(length) > MAX_BODY_BYTES:
             raise invalid_argument(
                 f"Content-Length: got {length}, allowed: 0 to {MAX_BODY_BYTES}"
             )
         body = self.rfile.read(int(length))
-        if self.headers.get("Content-Encoding", "").lower() != "gzip":
-            return body
-        try:
-            inflated = zlib.decompressobj(wbits=31).decompress(body, MAX_BODY_BYTES)
-        except (zlib.error, gzip.BadGzipFile) as error:
-            raise invalid_argument(f"Cannot inflate the gzip body: {error}") from error
-        return inflated
+        is_gzip = self.headers.get("Content-Encoding", "").lower() == "gzip"
+        return inflate(body) if is_gzip else body
 
     def _send(self, status: int, text: str) -> None:
         body = text.encode()
@@ -207,7 +250,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body)
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
         """Leave access logs to a proxy: a line a request costs more than it tells."""

@@ -67,6 +67,7 @@ class ModelVersions:
         self._repository = repository
         self._load = load
         self._servables: dict[int, Servable] = {}
+        self._failed: set[int] = set()
         self._changed = threading.Condition()
 
     def tick(self) -> None:
@@ -82,12 +83,16 @@ class ModelVersions:
         except ServingError as error:
             log.warning("%s: %s", self.name, error)
             return
-        while (action := next_action(found, self._states())) is not None:
-            match action:
+        # A failed version that went away may come back mended.
+        self._failed.intersection_update(found)
+        while True:
+            match next_action(found, self._states(), self._failed):
                 case Load(version):
                     self._load_version(version)
                 case Unload(version):
                     self._unload_version(version)
+                case None:
+                    return
 
     def status(self, version: int | None = None) -> list[Servable]:
         """Return all versions that were ever seen, newest first, or one.
@@ -172,6 +177,7 @@ class ModelVersions:
             )
             with self._changed:
                 servable.state, servable.error = State.END, str(error)
+            self._failed.add(version)
             return
         with self._changed:
             servable.model, servable.state = model, State.AVAILABLE
@@ -196,4 +202,8 @@ def poll(
     """Tick all models every `interval_s` seconds until `stop` is set."""
     while not stop.wait(interval_s):
         for model in models:
-            model.tick()
+            try:
+                model.tick()
+            except Exception:
+                # A disk that fails must not take the versions in memory with it.
+                log.exception("%s: the model repository cannot be read", model.name)

@@ -8,11 +8,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+
+
+def first_line(path: Path) -> str:
+    return path.read_text().partition("\n")[0]
+
+
 SCRIPTS = sorted(
     path
     for folder in ("scripts", "scripts/lib", ".ci")
     for path in (ROOT / folder).iterdir()
-    if path.is_file() and path.suffix in {"", ".sh"}
+    if path.suffix == ".sh" or (path.is_file() and "bash" in first_line(path))
 )
 TOOLS = ("awk", "bash", "cat", "cut", "df", "dirname", "grep", "rm", "sed", "sha256sum")
 
@@ -97,14 +103,45 @@ def test_full_disk_is_said_before_anything_is_made(checkout: Path) -> None:
     assert "only 1000 MB are free" in done.stderr
 
 
-def test_pinned_prints_one_distribution_with_its_hashes() -> None:
+def sourced(command: str, **environment: str) -> str:
+    """Run a command after bootstrap.sh was sourced, and return what it printed."""
+    script = f"set -euo pipefail; . {ROOT}/scripts/lib/bootstrap.sh; {command}"
     done = subprocess.run(
-        ["bash", "-c", f". {ROOT}/scripts/lib/bootstrap.sh; pinned uv"],
+        ["bash", "-c", script],
+        env={"PATH": os.environ["PATH"], **environment},
         capture_output=True,
         text=True,
         check=True,
     )
-    first, *hashes = done.stdout.splitlines()
+    return done.stdout
+
+
+def test_pinned_prints_one_distribution_with_its_hashes() -> None:
+    first, *hashes = sourced("pinned uv").splitlines()
     assert first.startswith("uv==")
     assert hashes
     assert all(line.startswith("    --hash=sha256:") for line in hashes)
+
+
+def test_scripts_keep_bytecode_whatever_the_shell_says() -> None:
+    script = 'echo "${PYTHONDONTWRITEBYTECODE-unset}"'
+    assert sourced(script, PYTHONDONTWRITEBYTECODE="1") == "unset\n"
+
+
+def test_index_of_pip_is_handed_to_uv() -> None:
+    script = 'hand_pip_settings_to_uv; echo "$UV_DEFAULT_INDEX"'
+    assert sourced(script, PIP_INDEX_URL="https://mirror") == "https://mirror\n"
+
+
+def test_index_of_uv_itself_wins_over_that_of_pip() -> None:
+    script = 'hand_pip_settings_to_uv; echo "$UV_DEFAULT_INDEX"'
+    told = {"PIP_INDEX_URL": "https://a", "UV_DEFAULT_INDEX": "https://b"}
+    assert sourced(script, **told) == "https://b\n"
+
+
+def test_dev_environment_is_kept_where_the_full_one_would_do(tmp_path: Path) -> None:
+    script = (
+        f"stamp={tmp_path}/stamp; printf 'dev digest root' > $stamp; "
+        'is_ready() { echo "$1"; }; bootstrap full'
+    )
+    assert sourced(script) == "dev\n"

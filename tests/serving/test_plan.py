@@ -1,0 +1,98 @@
+"""Which version to load or unload next."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.server.plan import Load, State, Unload, next_action
+
+AVAILABLE, END = State.AVAILABLE, State.END
+LOADING, UNLOADING = State.LOADING, State.UNLOADING
+
+
+@pytest.mark.parametrize(
+    ("found", "states", "failed", "expected"),
+    [
+        pytest.param([], {}, (), None, id="nothing is found, nothing is done"),
+        pytest.param([1, 3, 2], {}, (), Load(3), id="the highest version is loaded"),
+        pytest.param([1], {1: AVAILABLE}, (), None, id="what should serve serves"),
+        pytest.param([1, 2], {1: AVAILABLE}, (), Load(2), id="load before unload"),
+        pytest.param(
+            [1, 2], {1: AVAILABLE, 2: LOADING}, (), None, id="wait for the new version"
+        ),
+        pytest.param(
+            [1, 2],
+            {1: AVAILABLE, 2: AVAILABLE},
+            (),
+            Unload(1),
+            id="the old version goes when the new one is there",
+        ),
+        pytest.param(
+            [1, 2],
+            {1: AVAILABLE, 2: END},
+            {2},
+            None,
+            id="a failed version is not tried again, and the old one stays",
+        ),
+        pytest.param(
+            [1],
+            {1: END, 2: AVAILABLE},
+            (),
+            Load(1),
+            id="deleting the highest version brings the one before back",
+        ),
+        pytest.param(
+            [1], {1: UNLOADING, 2: AVAILABLE}, (), None, id="one thing at a time"
+        ),
+        pytest.param(
+            [], {1: AVAILABLE}, (), Unload(1), id="an empty folder unloads the last one"
+        ),
+        pytest.param(
+            [9],
+            {7: AVAILABLE, 3: AVAILABLE, 9: AVAILABLE},
+            (),
+            Unload(3),
+            id="the oldest is unloaded first",
+        ),
+    ],
+)
+def test_next_action(
+    found: list[int],
+    states: dict[int, State],
+    failed: set[int],
+    expected: Load | Unload | None,
+) -> None:
+    assert next_action(found, states, failed) == expected
+
+
+def test_two_versions_serve_side_by_side_when_two_are_wanted() -> None:
+    states = {1: AVAILABLE, 2: AVAILABLE, 3: AVAILABLE}
+    assert next_action([1, 2, 3], states, num_versions=2) == Unload(1)
+    assert next_action([2, 3], {2: AVAILABLE, 3: AVAILABLE}, num_versions=2) is None
+
+
+VERSIONS = st.sets(st.integers(1, 5))
+
+
+@given(found=VERSIONS, serving=VERSIONS, broken=VERSIONS)
+def test_steps_end_and_never_leave_a_model_without_versions(
+    found: set[int], serving: set[int], broken: set[int]
+) -> None:
+    states = dict.fromkeys(serving, AVAILABLE)
+    failed: set[int] = set()
+    for _ in range(20):
+        match next_action(found, states, failed):
+            case Load(version):
+                states[version] = END if version in broken else AVAILABLE
+                failed |= {version} & broken
+            case Unload(version):
+                states[version] = END
+            case None:
+                break
+        if found and serving:
+            assert AVAILABLE in states.values()
+    else:
+        pytest.fail("the steps do not end")
+    available = {version for version, state in states.items() if state is AVAILABLE}
+    if found and max(found) not in broken - serving:
+        assert available == {max(found)}

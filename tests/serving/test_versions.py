@@ -1,0 +1,233 @@
+"""A model's versions in memory, with models that only pretend."""
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serving.errors import Code, RepositoryError, RequestError
+from serving.server.plan import State
+from serving.server.versions import ModelVersions, poll
+from serving.tensors import Array
+
+DEADLINE_S = 30.0
+
+
+@dataclass
+class FakeModel:
+    """Knows whether it was closed."""
+
+    path: Path
+    signatures: Mapping[str, Any] = field(default_factory=dict)
+    is_closed: bool = False
+
+    def run(
+        self, signature_name: str, inputs: Mapping[str, Array], wanted: Sequence[str]
+    ) -> dict[str, Array]:
+        return {}
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@dataclass
+class FakeRepository:
+    """Holds versions in a list."""
+
+    folder: Path
+    found: list[int] = field(default_factory=list)
+    error: Exception | None = None
+
+    def versions(self) -> list[int]:
+        if self.error is not None:
+            raise self.error
+        return self.found
+
+    def path(self, version: int) -> Path:
+        return self.folder / str(version)
+
+
+class Loader:
+    """Loads fake models, except versions that are broken."""
+
+    def __init__(self) -> None:
+        self.broken: set[int] = set()
+        self.loaded: list[FakeModel] = []
+
+    def __call__(self, path: Path) -> FakeModel:
+        if int(path.name) in self.broken:
+            raise ValueError("no variables")
+        self.loaded.append(FakeModel(path))
+        return self.loaded[-1]
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> FakeRepository:
+    return FakeRepository(tmp_path)
+
+
+@pytest.fixture
+def loader() -> Loader:
+    return Loader()
+
+
+@pytest.fixture
+def versions(repository: FakeRepository, loader: Loader) -> ModelVersions:
+    return ModelVersions("m", repository, loader)
+
+
+def states(versions: ModelVersions) -> dict[int, State]:
+    return {servable.version: servable.state for servable in versions.status()}
+
+
+def served(versions: ModelVersions) -> int:
+    with versions.use() as (version, _):
+        return version
+
+
+def test_new_version_replaces_the_old_one_and_both_are_listed(
+    versions: ModelVersions, repository: FakeRepository, loader: Loader
+) -> None:
+    repository.found = [1]
+    versions.tick()
+    assert served(versions) == 1
+    repository.found = [1, 2]
+    versions.tick()
+    assert served(versions) == 2
+    assert states(versions) == {2: State.AVAILABLE, 1: State.END}
+    assert [model.is_closed for model in loader.loaded] == [True, False]
+
+
+def test_failed_load_keeps_the_old_version_and_says_why(
+    versions: ModelVersions, repository: FakeRepository, loader: Loader
+) -> None:
+    repository.found = [1]
+    versions.tick()
+    loader.broken = {2}
+    repository.found = [1, 2]
+    versions.tick()
+    assert served(versions) == 1
+    assert states(versions) == {2: State.END, 1: State.AVAILABLE}
+    assert versions.status(2)[0].error == "no variables"
+
+
+def test_failed_version_is_tried_again_after_it_went_away(
+    versions: ModelVersions, repository: FakeRepository, loader: Loader
+) -> None:
+    loader.broken, repository.found = {1}, [1]
+    versions.tick()
+    loader.broken, repository.found = set(), []
+    versions.tick()
+    repository.found = [1]
+    versions.tick()
+    assert states(versions) == {1: State.AVAILABLE}
+
+
+def test_deleting_the_highest_version_brings_the_one_before_back(
+    versions: ModelVersions, repository: FakeRepository
+) -> None:
+    for found in ([1], [1, 2], [1]):
+        repository.found = found
+        versions.tick()
+    assert served(versions) == 1
+    assert states(versions) == {2: State.END, 1: State.AVAILABLE}
+
+
+def test_empty_folder_unloads_and_a_missing_one_does_not(
+    versions: ModelVersions, repository: FakeRepository
+) -> None:
+    repository.found = [1]
+    versions.tick()
+    there, repository.folder = repository.folder, repository.folder / "gone"
+    repository.found = []
+    versions.tick()
+    assert served(versions) == 1
+    repository.folder = there
+    versions.tick()
+    assert states(versions) == {1: State.END}
+
+
+def test_unreadable_repository_changes_nothing(
+    versions: ModelVersions, repository: FakeRepository
+) -> None:
+    repository.found = [1]
+    versions.tick()
+    repository.error = RepositoryError("permission denied")
+    versions.tick()
+    assert served(versions) == 1
+
+
+def test_polling_outlives_an_unexpected_error(
+    versions: ModelVersions, repository: FakeRepository
+) -> None:
+    class ThreeTimes(threading.Event):
+        times = 0
+
+        def wait(self, timeout: float | None = None) -> bool:
+            self.times += 1
+            repository.error = OSError("disk") if self.times == 1 else None
+            return self.times == 3
+
+    repository.found = [1]
+    poll([versions], 1.0, ThreeTimes())
+    assert served(versions) == 1
+
+
+def test_version_in_use_is_closed_only_after_its_last_request(
+    versions: ModelVersions, repository: FakeRepository, loader: Loader
+) -> None:
+    repository.found = [1]
+    versions.tick()
+    repository.found = [1, 2]
+    swap = threading.Thread(target=versions.tick)
+    with versions.use() as (version, model):
+        assert version == 1
+        swap.start()
+        deadline = threading.Event()
+        while states(versions)[1] is not State.UNLOADING:
+            deadline.wait(0.001)
+        assert served(versions) == 2
+        assert model is loader.loaded[0]
+        assert not loader.loaded[0].is_closed
+    swap.join(DEADLINE_S)
+    assert loader.loaded[0].is_closed
+
+
+@pytest.mark.parametrize(
+    ("version", "text"), [(None, r"Latest\(m\)"), (7, r"Specific\(m, 7\)")]
+)
+def test_version_that_is_not_available_is_not_found(
+    versions: ModelVersions, version: int | None, text: str
+) -> None:
+    with (
+        pytest.raises(
+            RequestError, match=f"Servable not found for request: {text}"
+        ) as e,
+        versions.use(version),
+    ):
+        pass
+    assert e.value.code is Code.NOT_FOUND
+
+
+def test_status_of_unknown_versions_is_not_found(
+    versions: ModelVersions, repository: FakeRepository
+) -> None:
+    with pytest.raises(RequestError, match="Could not find any versions of model m"):
+        versions.status()
+    repository.found = [1]
+    versions.tick()
+    with pytest.raises(RequestError, match="Could not find version 7 of model m"):
+        versions.status(7)
+
+
+def test_close_unloads_all(
+    versions: ModelVersions, repository: FakeRepository, loader: Loader
+) -> None:
+    repository.found = [1]
+    versions.tick()
+    versions.close()
+    assert loader.loaded[0].is_closed
+    assert states(versions) == {1: State.END}
