@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from serving.client.names import tensor_name
 from serving.settings import Settings
 
 Dtype = Literal["float", "int", "string"]
@@ -160,6 +161,7 @@ class FeatureTable(Settings):
 
     @model_validator(mode="after")
     def _consistent(self) -> "FeatureTable":
+        _check_names(self)
         _check_columns(self)
         _check_crosses(self.features)
         _check_model_inputs(self)
@@ -213,6 +215,23 @@ class FeatureTable(Settings):
 def feature_dtype(feature: ColumnFeature) -> Dtype:
     """Return the type that the feature's column has in the data."""
     return "string" if isinstance(feature, TextFeature) else feature.dtype
+
+
+def _check_names(table: FeatureTable) -> None:
+    for name in table.features:
+        if tensor_name(name) != name:
+            raise ValueError(
+                f"{name}: a feature's name is a letter and then letters, digits or "
+                f"underscores; call it {tensor_name(name)} and set column: {name}"
+            )
+    seen: dict[str, str] = {}
+    for name, column, _ in table.by_column():
+        other = seen.setdefault(tensor_name(column), column)
+        if other != column:
+            raise ValueError(
+                f"{name}: columns {other!r} and {column!r} would both be called "
+                f"{tensor_name(column)!r} when served; rename one in the data"
+            )
 
 
 def _check_columns(table: FeatureTable) -> None:

@@ -20,6 +20,7 @@ import tensorflow_transform as tft
 
 from components.features import FeatureTable, Label
 from components.transform.preprocess import LABEL_VOCABULARY
+from serving.client.names import tensor_name
 
 LABEL_SIGNATURE = "transform_label"
 MISSING_INT = tf.int64.min
@@ -75,7 +76,7 @@ class ServingModel(tf.Module):
     def _serve_columns(self, **columns: tf.Tensor) -> Outputs:
         return self._predict(
             {
-                name: raw_value(columns[name], spec)
+                name: raw_value(columns[tensor_name(name)], spec)
                 for name, spec in self._input_spec.items()
             }
         )
@@ -100,7 +101,9 @@ class ServingModel(tf.Module):
 
     def _column_specs(self) -> dict[str, tf.TensorSpec]:
         return {
-            name: tf.TensorSpec([None, 1], spec.dtype, name=name)
+            tensor_name(name): tf.TensorSpec(
+                [None, 1], spec.dtype, name=tensor_name(name)
+            )
             for name, spec in self._input_spec.items()
         }
 

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from pipeline.config import ProjectSettings, load_settings
 from serving.client import connect
+from serving.client.names import tensor_name
 from serving.client.protocol import Array
 from serving.rows import Row, RowsError, parse_rows, to_columns, unused_columns
 
@@ -39,11 +40,12 @@ def run(args: argparse.Namespace) -> int:
     client = connect(args.api, _address(args, settings), _model(args, settings))
     try:
         specs = client.inputs(args.signature, args.timeout)
-        unused = unused_columns(rows, specs)
+        named = [{tensor_name(key): cell for key, cell in row.items()} for row in rows]
+        unused = unused_columns(named, specs)
         if unused:
             print(f"columns not used: {', '.join(unused)}", file=sys.stderr)
         nulls = settings.data.null_values if settings else ("",)
-        columns = to_columns(rows, specs, nulls)
+        columns = to_columns(named, specs, nulls)
         outputs = client.predict(columns, args.signature, args.timeout)
     finally:
         client.close()
@@ -52,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
             print(json.dumps({**row, **answer}, ensure_ascii=False))
     else:
         shown = [spec.name for spec in specs][:MAX_SHOWN_COLUMNS]
-        Console().print(_table(rows, by_row(outputs, len(rows)), shown))
+        Console().print(_table(named, by_row(outputs, len(rows)), shown))
     return 0
 
 

@@ -8,17 +8,25 @@ from typing import Any
 import numpy as np
 import pytest
 
+from serving.client.names import tensor_name
+
 pytestmark = pytest.mark.integration
 
 ROWS: list[dict[str, Any]] = [
-    {"x": 1.5, "n": 3, "city": "Köln", "note": "a, b", "hour": 23, "y": 1},
-    {"x": -2.0, "n": 7, "city": "Oslo", "note": "", "hour": 0, "y": 0},
-    {"x": None, "n": None, "city": None, "note": None, "hour": None, "y": 1},
-    {"x": 1e6, "n": 2**40, "city": "Nowhere", "note": "\n", "hour": 12, "y": 0},
-    {"x": math.inf, "n": -1, "city": "Oslo", "note": "µ", "hour": 6, "y": 1},
-    {"x": None, "n": 3, "city": "Köln", "note": "a", "hour": 23, "y": 0},
+    {"x": 1.5, "n": 3, "ci ty/µ, x": "Köln", "note": "a, b", "hour": 23, "y": 1},
+    {"x": -2.0, "n": 7, "ci ty/µ, x": "Oslo", "note": "", "hour": 0, "y": 0},
+    {"x": None, "n": None, "ci ty/µ, x": None, "note": None, "hour": None, "y": 1},
+    {"x": 1e6, "n": 2**40, "ci ty/µ, x": "Nowhere", "note": "\n", "hour": 12, "y": 0},
+    {"x": math.inf, "n": -1, "ci ty/µ, x": "Oslo", "note": "µ", "hour": 6, "y": 1},
+    {"x": None, "n": 3, "ci ty/µ, x": "Köln", "note": "a", "hour": 23, "y": 0},
 ] * 20
-DTYPES = {"x": "float", "n": "int", "city": "string", "note": "string", "hour": "int"}
+DTYPES = {
+    "x": "float",
+    "n": "int",
+    "ci ty/µ, x": "string",
+    "note": "string",
+    "hour": "int",
+}
 
 
 @dataclass(frozen=True)
@@ -68,10 +76,10 @@ def _train(folder: Path) -> Trained:
                 "x_bucket": {"kind": "bucketized", "column": "x", "num_buckets": 3},
                 "n": {"kind": "numeric", "dtype": "int", "missing": -1},
                 "n_id": {"kind": "categorical", "column": "n", "dtype": "int"},
-                "city": {"kind": "categorical"},
+                "city": {"kind": "categorical", "column": "ci ty/µ, x"},
                 "city_hash": {
                     "kind": "categorical",
-                    "column": "city",
+                    "column": "ci ty/µ, x",
                     "hash_buckets": 7,
                 },
                 "city_x": {"kind": "crossed", "of": ["city", "x_bucket"]},
@@ -136,7 +144,7 @@ def _columns(tf: Any) -> dict[str, Any]:
     missing = {"float": math.nan, "int": -(2**63), "string": ""}
     types = {"float": tf.float32, "int": tf.int64, "string": tf.string}
     return {
-        name: tf.constant(
+        tensor_name(name): tf.constant(
             [[missing[dtype] if row[name] is None else row[name]] for row in ROWS],
             types[dtype],
         )
@@ -167,7 +175,7 @@ def test_signatures_agree_with_the_training_time_transform(trained: Trained) -> 
 def test_serving_columns_take_every_input_column_and_no_label(trained: Trained) -> None:
     table, signatures = trained.table, trained.signatures
     _, inputs = signatures["serving_columns"].structured_input_signature
-    assert set(inputs) == set(table.input_columns())
+    assert set(inputs) == set(map(tensor_name, table.input_columns()))
 
 
 def test_the_label_signature_gives_the_label_as_trained_on(trained: Trained) -> None:
