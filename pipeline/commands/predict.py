@@ -3,7 +3,7 @@
 import argparse
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +103,7 @@ def _read(name: str) -> str:
         raise RowsError(f"{name}: cannot be read: {reason}") from error
 
 
-def _table(rows: list[Row], answers: list[dict[str, Any]], shown: list[str]) -> Table:
+def _table(rows: Sequence[Row], answers: list[dict[str, Any]], shown: list[str]) -> Table:
     table = Table(box=None, header_style="bold")
     for name in shown:
         table.add_column(name, overflow="ellipsis", max_width=16, no_wrap=True)
