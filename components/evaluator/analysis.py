@@ -83,10 +83,13 @@ def build_eval_config(
         model_specs=[_model_spec(table, name) for name in names],
         slicing_specs=[config_pb2.SlicingSpec(), *_slices(settings)],
         metrics_specs=[
+            config_pb2.MetricsSpec(metrics=metrics, model_names=names),
+            # Of rows, not of their weights: it says how far a metric can be trusted.
             config_pb2.MetricsSpec(
-                metrics=[*metrics, _metric("ExampleCount", EXAMPLE_COUNT)],
+                metrics=[_metric("ExampleCount", EXAMPLE_COUNT)],
                 model_names=names,
-            )
+                example_weights=config_pb2.ExampleWeightOptions(unweighted=True),
+            ),
         ],
     )
 

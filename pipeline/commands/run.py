@@ -8,11 +8,12 @@ from rich.markup import escape
 
 from pipeline.config import load_settings
 from pipeline.runners.local import run_pipeline
-from pipeline.runners.record import RunRecord
+from pipeline.runners.record import RECORD_FILE, RunRecord
 from pipeline.runners.terminal import Terminal
 from pipeline.runners.words import unblessed_words
 
 FAILED, NOT_BLESSED = 1, 3
+MAX_SHOWN_REASONS = 10
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,8 +52,12 @@ def report(record: RunRecord, console: Console, resume: str) -> int:
         return FAILED
     if record.status == "not blessed":
         console.print("[yellow]not blessed, not pushed:[/]")
-        for reason in unblessed_words(record):
+        reasons = unblessed_words(record)
+        for reason in reasons[:MAX_SHOWN_REASONS]:
             console.print(f"  {escape(reason)}", soft_wrap=True)
+        if len(reasons) > MAX_SHOWN_REASONS:
+            more = len(reasons) - MAX_SHOWN_REASONS
+            console.print(f"  and {more} more; all are in the run's {RECORD_FILE}")
         return NOT_BLESSED
     version = record.step("Pusher").summary.get("version")
     what = {
