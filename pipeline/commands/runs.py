@@ -3,13 +3,16 @@
 import argparse
 import json
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 
 from pipeline.config import load_settings
 from pipeline.extras import require_tfx
-from pipeline.metadata import ArtifactRecord, History, RunHistory
+
+if TYPE_CHECKING:
+    from pipeline.metadata import ArtifactRecord, RunHistory
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,6 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print all runs, or how one run's outputs came about."""
     require_tfx()
+    from pipeline.metadata import History
+
     settings = load_settings(args.config, args.overrides)
     history = History(settings.metadata_path)
     console = Console(highlight=False)
@@ -36,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _overview(runs: list[RunHistory]) -> Table:
+def _overview(runs: "list[RunHistory]") -> Table:
     table = Table(box=None, header_style="bold")
     for column in ("run", "started (UTC)", "steps", "blessed", "version"):
         table.add_column(column)
@@ -51,13 +56,13 @@ def _overview(runs: list[RunHistory]) -> Table:
     return table
 
 
-def _states(run: RunHistory) -> str:
+def _states(run: "RunHistory") -> str:
     states = [execution.state for execution in run.executions]
     names = dict.fromkeys(states)
     return ", ".join(f"{states.count(name)} {name}" for name in names)
 
 
-def _lineage(run: RunHistory, console: Console) -> None:
+def _lineage(run: "RunHistory", console: Console) -> None:
     console.print(f"[bold]{run.run_id}[/]  {run.started}", soft_wrap=True)
     for execution in run.executions:
         console.print(f"{execution.step}  {execution.state}  execution {execution.id}")
@@ -67,5 +72,5 @@ def _lineage(run: RunHistory, console: Console) -> None:
             console.print(f"  → {_artifact(artifact)}", soft_wrap=True)
 
 
-def _artifact(artifact: ArtifactRecord) -> str:
+def _artifact(artifact: "ArtifactRecord") -> str:
     return f"{artifact.channel} ({artifact.type} {artifact.id})  {artifact.uri}"
