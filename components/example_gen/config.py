@@ -1,8 +1,9 @@
 """Settings of the data: which files, how to read them, how to split them."""
 
+from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from serving.settings import Settings
 
@@ -27,6 +28,13 @@ class TimeRange(Settings):
     end: str | None = None
     """First time outside, ISO 8601."""
 
+    @field_validator("start", "end")
+    @classmethod
+    def _is_iso_time(cls, text: str | None) -> str | None:
+        if text is not None and not _is_time(text):
+            raise ValueError(f'got "{text}", allowed: ISO 8601, for example 2013-01-31')
+        return text
+
 
 class TimeSplit(Settings):
     """Split by a column of ISO 8601 times."""
@@ -38,6 +46,15 @@ class TimeSplit(Settings):
     """Rows to train on."""
     eval: TimeRange
     """Rows to evaluate on."""
+
+
+def _is_time(text: str) -> bool:
+    try:
+        # A month alone, `2013-01`, is ISO 8601, too.
+        datetime.fromisoformat(f"{text}-01" if len(text) == len("2013-01") else text)
+    except ValueError:
+        return False
+    return True
 
 
 class ColumnSplit(Settings):

@@ -1,5 +1,7 @@
 """Transformed examples as batches of `(inputs, label[, weight])`."""
 
+from collections.abc import Sequence
+
 import tensorflow as tf
 import tensorflow_transform as tft
 
@@ -12,6 +14,7 @@ def dataset(
     file_patterns: list[str],
     table: FeatureTable,
     transform: tft.TFTransformOutput,
+    names: Sequence[str],
     batch_size: int,
     shuffle_seed: int | None = None,
 ) -> tf.data.Dataset:
@@ -23,6 +26,7 @@ def dataset(
         file_patterns: Gzipped TFRecord files of transformed tf.Examples.
         table: Says which columns are the label and the weight.
         transform: Its feature spec parses the examples.
+        names: Columns that are the model's inputs.
         batch_size: Examples in a batch; the last may be smaller.
         shuffle_seed: Order by this seed, anew in each epoch; None keeps the order.
     """
@@ -44,10 +48,11 @@ def dataset(
             else value
             for key, value in columns.items()
         }
-        label = columns.pop(table.label_key)
+        inputs = {name: columns[name] for name in names}
+        label = columns[table.label_key]
         if table.weight_key is None:
-            return columns, label
-        return columns, label, columns.pop(table.weight_key)
+            return inputs, label
+        return inputs, label, columns[table.weight_key]
 
     batches = records.batch(batch_size).map(
         parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True

@@ -5,6 +5,7 @@ from typing import Literal
 
 import tensorflow_transform as tft
 
+from components.errors import ModelError
 from components.features import (
     BucketizedFeature,
     CategoricalFeature,
@@ -47,7 +48,18 @@ class ModelInputs:
 def describe_inputs(
     table: FeatureTable, transform: tft.TFTransformOutput, settings: TrainerSettings
 ) -> ModelInputs:
-    """Describe what Transform's output holds for each feature of the table."""
+    """Describe what Transform's output holds for each feature of the table.
+
+    Raises:
+        ModelError: The user's preprocessing_fn leaves the label or the weight out.
+    """
+    absent = table.own_keys() - set(transform.transformed_feature_spec())
+    if absent:
+        raise ModelError(
+            "transform.preprocessing_fn does not return "
+            f"{', '.join(sorted(absent))}, which training needs; "
+            f"components.transform.preprocess.preprocessing_fn shows how"
+        )
     inputs: list[Input] = []
     if is_own_transform(table, transform):
         inputs = _from_spec(table, transform)

@@ -5,6 +5,7 @@ import json
 import logging
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ log = logging.getLogger(__name__)
 TABLE_KEY = "feature_table"
 SETTINGS_KEY = "trainer"
 HISTORY_FILE = "history.json"
+# No gradients are kept: larger batches fit.
+EVAL_BATCH_FACTOR = 8
 
 LOSSES = {
     "binary": "binary_crossentropy",
@@ -48,12 +51,12 @@ def run_fn(fn_args: FnArgs) -> None:
     transform = tft.TFTransformOutput(fn_args.transform_output)
     keras.utils.set_random_seed(settings.seed)
     model = build(describe_inputs(table, transform, settings))
+    read = partial(dataset, table=table, transform=transform, names=input_names(model))
+    batch_size = settings.batch_size
     history = fit(
         model,
-        dataset(
-            fn_args.train_files, table, transform, settings.batch_size, settings.seed
-        ),
-        dataset(fn_args.eval_files, table, transform, 8 * settings.batch_size),
+        read(fn_args.train_files, batch_size=batch_size, shuffle_seed=settings.seed),
+        read(fn_args.eval_files, batch_size=EVAL_BATCH_FACTOR * batch_size),
         settings,
     )
     export(model, transform, table, fn_args.serving_model_dir)
@@ -76,13 +79,7 @@ def build(inputs: ModelInputs) -> keras.Model:
             f"trainer.model: {dotted} returned {type(model).__name__}, "
             "not a keras.Model (Keras 3: `import keras`)"
         )
-    wanted = {spec.name for spec in inputs.inputs}
-    unknown = [t.name for t in model.inputs if t.name not in wanted]
-    if unknown:
-        raise ModelError(
-            f"trainer.model: {dotted} has inputs that Transform does not make: "
-            f"{', '.join(unknown)}; there are: {', '.join(sorted(wanted))}"
-        )
+    check_model(model, inputs, dotted or wide_and_deep.__name__)
     if not model.compiled:
         model.compile(
             optimizer=keras.optimizers.Adam(inputs.settings.learning_rate),
@@ -90,6 +87,35 @@ def build(inputs: ModelInputs) -> keras.Model:
             weighted_metrics=list(METRICS[inputs.label_kind]),
         )
     return model
+
+
+def check_model(model: keras.Model, inputs: ModelInputs, name: str) -> None:
+    """Refuse a model that cannot be fed or judged.
+
+    Raises:
+        ModelError: Its inputs are not what Transform makes, or its output is not
+            `[batch, num_outputs]`.
+    """
+    wanted = {spec.name for spec in inputs.inputs}
+    names = input_names(model)
+    unknown = [name for name in names if name not in wanted]
+    if unknown or not names:
+        what = f"has inputs {', '.join(unknown)}" if unknown else "has no named inputs"
+        raise ModelError(
+            f"trainer.model: {name} {what}; it needs a `keras.Input(…, name=…)` for "
+            f"some of: {', '.join(sorted(wanted))}"
+        )
+    shapes = [tuple(output.shape) for output in model.outputs]
+    if shapes != [(None, inputs.num_outputs)]:
+        raise ModelError(
+            f"trainer.model: {name} has outputs of shape {shapes}, allowed: one of "
+            f"shape (None, {inputs.num_outputs}) for a {inputs.label_kind} label"
+        )
+
+
+def input_names(model: keras.Model) -> list[str]:
+    """Return the names of a functional model's inputs; none for other models."""
+    return [tensor.name for tensor in getattr(model, "inputs", None) or ()]
 
 
 def model_function(dotted: str) -> Callable[[ModelInputs], Any]:

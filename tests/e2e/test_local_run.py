@@ -196,6 +196,38 @@ def test_an_unblessed_model_is_not_pushed_and_the_reason_has_numbers(
     assert ModelRepository(project / "models", "small").versions() == [1, 2]
 
 
+TRANSFORM = """
+import keras
+import tensorflow as tf
+
+from components.transform.preprocess import preprocessing_fn as from_table
+
+
+def preprocessing_fn(inputs, custom_config):
+    outputs = from_table(inputs, custom_config)
+    origin = tf.sparse.to_dense(inputs["origin"], default_value="")
+    outputs["is_jfk"] = tf.reshape(tf.cast(origin == "JFK", tf.float32), [-1, 1])
+    return outputs
+
+
+def build_model(inputs):
+    is_jfk = keras.Input((1,), name="is_jfk")
+    output = keras.layers.Dense(1, activation="sigmoid")(is_jfk)
+    return keras.Model({"is_jfk": is_jfk}, output)
+"""
+
+
+def test_a_preprocessing_function_of_the_project_feeds_its_model(project: Path) -> None:
+    (project / "my_transform.py").write_text(TRANSFORM)
+    record, _ = run(
+        project,
+        "transform.preprocessing_fn=my_transform.preprocessing_fn",
+        "trainer.model=my_transform.build_model",
+    )
+    assert ran(record) == ["Transform", "Trainer", "Evaluator", "Pusher"]
+    assert record.status == "pushed"
+
+
 def test_a_failing_model_function_is_named_with_file_and_line(project: Path) -> None:
     edit(
         project / "my_layers.py",
