@@ -19,6 +19,7 @@ from components.transform.config import TransformSettings
 from pipeline import settings_errors, yaml_source
 from pipeline.errors import SettingsError
 from pipeline.overrides import apply_environment, apply_overrides
+from pipeline.user_code import is_dotted_path, refuse_reserved_names
 from pipeline.yaml_source import Document
 from serving.config import ServingSettings
 from serving.settings import Settings
@@ -155,6 +156,7 @@ def load_settings(
 
     Raises:
         SettingsError: Something is wrong; one line for each thing.
+        UserCodeError: A module of the project has the name of one of our packages.
     """
     file = _find(path)
     document = yaml_source.parse(_read(file), file.name)
@@ -168,7 +170,9 @@ def load_settings(
     schema = ProjectSettings.model_json_schema(by_alias=True)
     apply_environment(document, os.environ if environ is None else environ, schema)
     apply_overrides(document, overrides)
-    return _validate(document, file, schema)
+    settings = _validate(document, file, schema)
+    refuse_reserved_names(settings.root)
+    return settings
 
 
 def _find(path: Path | None) -> Path:
@@ -195,7 +199,7 @@ def _validate(
 ) -> ProjectSettings:
     try:
         settings = ProjectSettings.model_validate_json(
-            json.dumps(document.value), strict=True
+            json.dumps(document.value), strict=True, by_alias=True, by_name=False
         )
     except ValidationError as error:
         details = error.errors(include_url=False)
@@ -216,11 +220,17 @@ def _refusal(
     lines = []
     for path, sentence in found:
         origin = document.origin(path)
-        key = ".".join(map(str, path))
+        key = _written(path)
         number = int(origin.rpartition(" ")[2]) if "line" in origin else 0
         text = f"{key}: {sentence}" if key else sentence
         lines.append((number, f"{file.name}: {text} {origin}".rstrip()))
     return SettingsError("\n".join(text for _, text in sorted(lines)))
+
+
+def _written(path: yaml_source.Path) -> str:
+    """Write a path as messages do: `evaluator.slices[0]`."""
+    parts = (f"[{key}]" if isinstance(key, int) else f".{key}" for key in path)
+    return "".join(parts).removeprefix(".")
 
 
 def _contradictions(
@@ -236,10 +246,8 @@ def _contradictions(
             known = name in settings.features
             yield (("features", name), rest) if known else (("features",), message)
         return
-    used = settings.table.column_dtypes()
-    for index, column in enumerate(settings.drop):
-        if column in used:
-            yield ("drop", index), f"column {column!r} is dropped, but also used"
+    yield from _wrong_columns(settings)
+    yield from _wrong_code(settings)
     for name in settings.evaluator.thresholds:
         if name not in METRICS_FOR[settings.label.kind]:
             yield ("evaluator", "thresholds", name), _unfit(name, settings)
@@ -248,6 +256,28 @@ def _contradictions(
             yield ("evaluator", "metrics", index), _unfit(name, settings)
     if settings.schema_file is not None and not settings.schema_file.is_file():
         yield ("schema", "file"), f"no such file: {settings.schema_file}"
+
+
+def _wrong_columns(
+    settings: ProjectSettings,
+) -> Iterator[tuple[yaml_source.Path, str]]:
+    if settings.weight == settings.label.column:
+        yield ("weight",), f"column {settings.weight!r} is the label"
+    used = settings.table.column_dtypes()
+    for index, column in enumerate(settings.drop):
+        if column in used:
+            yield ("drop", index), f"column {column!r} is dropped, but also used"
+
+
+def _wrong_code(settings: ProjectSettings) -> Iterator[tuple[yaml_source.Path, str]]:
+    code = {
+        ("transform", "preprocessing_fn"): settings.transform.preprocessing_fn,
+        ("trainer", "model"): settings.trainer.model,
+    }
+    for path, dotted in code.items():
+        if dotted is not None and not is_dotted_path(dotted):
+            allowed = "a dotted path, for example my_project.model.build_model"
+            yield path, f'got "{dotted}", allowed: {allowed}'
 
 
 METRICS_FOR: Mapping[str, frozenset[Metric]] = {

@@ -5,6 +5,7 @@ TaxiwayError
     ├── SettingsError     taxiway.yaml, an override or a variable is wrong
     ├── UserCodeError     the project's own modules cannot be used
     ├── MissingExtraError a command needs packages that are not installed
+    ├── ScaffoldError     no project can be made from the CSV file
     ├── MetadataError     the history of runs cannot be read
     └── StepError         a step could not be started
 """
@@ -28,6 +29,10 @@ class UserCodeError(PipelineError):
 
 class MissingExtraError(PipelineError):
     """A command needs packages that are not installed."""
+
+
+class ScaffoldError(PipelineError):
+    """No project can be made from the CSV file."""
 
 
 class MetadataError(PipelineError):

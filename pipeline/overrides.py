@@ -31,13 +31,19 @@ def apply_environment(
     """Set what `TAXIWAY__SECTION__KEY` variables say; case does not matter.
 
     Raises:
-        SettingsError: A variable's value is not YAML.
+        SettingsError: A variable's name has an empty part, or its value is not YAML.
     """
     sections = schema.get("properties", {})
     for name in sorted(environ):
         if not name.upper().startswith(PREFIX):
             continue
-        keys = _as_written(document.value, name[len(PREFIX) :].split("__"), sections)
+        words = name[len(PREFIX) :].split("__")
+        if not all(words):
+            raise SettingsError(
+                f"{name}: no setting has this name, allowed: TAXIWAY__SECTION__KEY, "
+                "for example TAXIWAY__TRAINER__EPOCHS"
+            )
+        keys = _as_written(document.value, words, sections)
         _set(document, keys, parse_value(environ[name], name), f"from {name}")
 
 
@@ -59,12 +65,14 @@ def _as_written(
 def _set(document: Document, keys: Sequence[str], value: Any, origin: str) -> None:
     target = document.value
     for depth, key in enumerate(keys[:-1]):
-        inner = target.setdefault(key, {})
+        inner = target.get(key)
         if inner is None:
             inner = target[key] = {}
+            document.origins[tuple(keys[: depth + 1])] = origin
         if not isinstance(inner, dict):
             where = ".".join(keys[: depth + 1])
-            raise SettingsError(f"{where} is a value, it has no keys {origin}")
+            what = "a list, set it whole" if isinstance(inner, list) else "a value"
+            raise SettingsError(f"{where} is {what}; it has no keys {origin}")
         target = inner
     target[keys[-1]] = value
     path = tuple(keys)

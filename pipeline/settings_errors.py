@@ -3,6 +3,7 @@
 import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic_core import ErrorDetails
@@ -19,13 +20,18 @@ def explain(
     found: dict[Path, list[str]] = {}
     fixed: dict[Path, str] = {}
     for error in errors:
-        path, tagged = _clean(error, document.value)
+        place = _place(error, document.value, schema)
         allowed = _allowed(error)
-        if allowed is None:
-            fixed.setdefault(path, _sentence(error, schema, tagged))
+        if allowed is None or place.is_key:
+            path, sentence = _sentence(error, place)
+            fixed.setdefault(path, sentence)
         else:
-            found.setdefault(path, []).append(allowed)
+            found.setdefault(place.path, []).append(allowed)
+    deepest = [*found, *fixed]
     for path, choices in found.items():
+        # An entry that is wrong explains the list around it.
+        if any(other[: len(path)] == path and other != path for other in deepest):
+            continue
         got = _quote(value_at(document.value, path))
         options = " or ".join(dict.fromkeys(choices))
         fixed.setdefault(path, f"got {got}, allowed: {options}{_hint(got, choices)}")
@@ -48,24 +54,65 @@ def suggestion(word: str, choices: Iterable[str]) -> str:
     return f' (did you mean "{close[0]}"?)' if close else ""
 
 
-def _clean(error: ErrorDetails, value: Any) -> tuple[Path, Path]:
-    """Drop pydantic's union tags: keep only what is a key of the document."""
-    location = error["loc"]
+@dataclass(frozen=True)
+class _Place:
+    """Where an error is: a path of the document, and what the schema allows there."""
+
+    path: Path
+    schemas: tuple[JsonSchema, ...]
+    is_key: bool = False
+    """The key itself is wrong, not its value."""
+
+    def known_keys(self) -> list[str]:
+        """Return the keys of a mapping that may stand here."""
+        keys: set[str] = set()
+        for schema in self.schemas:
+            keys |= set(schema.get("properties", {}))
+            keys |= set(schema.get("propertyNames", {}).get("enum", ()))
+        return sorted(keys)
+
+    def tags(self) -> list[str]:
+        """Return the values of the key that says which kind this is."""
+        return [
+            tag
+            for schema in self.schemas
+            for tag in schema.get("discriminator", {}).get("mapping", {})
+        ]
+
+
+def _place(error: ErrorDetails, value: Any, root: JsonSchema) -> _Place:
+    """Follow the error's location, in which pydantic puts tags of unions, too.
+
+    The schemas are those of the value; for a key that is unknown or missing, those of
+    the mapping around it.
+    """
+    around = schemas = tuple(_expand(root, root))
     path: list[str | int] = []
-    for index, key in enumerate(location):
-        last = index == len(location) - 1
-        if isinstance(value, dict) and (
-            key in value or (last and error["type"] == "missing")
-        ):
-            value = value.get(str(key))
-        elif isinstance(value, list) and isinstance(key, int) and key < len(value):
-            value = value[key]
-        else:
-            continue
-        path.append(key)
+    for key in error["loc"]:
+        deeper = tuple(_step(root, schemas, key))
+        if _is_tag(schemas, key):
+            schemas = deeper
+        elif _is_in(value, key) or key in _Place((), schemas).known_keys():
+            value = value[key] if _is_in(value, key) else None
+            around, schemas = schemas, deeper
+            path.append(key)
     if error["type"].startswith("union_tag"):
         path.append(str(error["ctx"]["discriminator"]).strip("'"))
-    return tuple(path), location
+    is_key = error["loc"][-1:] == ("[key]",)
+    of_mapping = is_key or error["type"] == "extra_forbidden"
+    return _Place(tuple(path), around if of_mapping else schemas, is_key)
+
+
+def _is_tag(schemas: Iterable[JsonSchema], key: str | int) -> bool:
+    return any(
+        key in part.get("discriminator", {}).get("mapping", {}) for part in schemas
+    )
+
+
+def _is_in(value: Any, key: str | int) -> bool:
+    if isinstance(value, dict):
+        return key in value
+    return isinstance(value, list) and isinstance(key, int) and key < len(value)
 
 
 def _allowed(error: ErrorDetails) -> str | None:
@@ -80,24 +127,25 @@ def _allowed(error: ErrorDetails) -> str | None:
     return None if describe is None else describe(context)
 
 
-def _sentence(error: ErrorDetails, schema: JsonSchema, location: Path) -> str:
+def _sentence(error: ErrorDetails, place: _Place) -> tuple[Path, str]:
+    path = place.path
     match error["type"]:
         case "missing":
-            return "is required and missing"
+            return path, "is required and missing"
         case "union_tag_not_found":
-            key = str(error["ctx"]["discriminator"]).strip("'")
-            tags = _tags(schema, location)
-            return f"{key} is required and missing, allowed: {', '.join(tags)}"
-        case "extra_forbidden":
-            known = sorted(_known_keys(schema, location[:-1]))
-            word = str(location[-1])
-            return (
-                f"unknown key{suggestion(word, known)}; known here: {', '.join(known)}"
-            )
+            return path, f"is required and missing, allowed: {', '.join(place.tags())}"
+        case "extra_forbidden" | "literal_error":
+            known = place.known_keys()
+            hint = suggestion(str(path[-1]), known)
+            return path, f"unknown key{hint}; known here: {', '.join(known)}"
         case "value_error":
-            return error["msg"].removeprefix("Value error, ")
+            message = error["msg"].removeprefix("Value error, ")
+            key, separator, rest = message.partition(": ")
+            if separator and key in place.known_keys():
+                return (*path, key), rest
+            return path, message
         case _:
-            return error["msg"]
+            return path, error["msg"]
 
 
 def _quoted_words(text: str) -> list[str]:
@@ -154,41 +202,19 @@ _DESCRIPTIONS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
 }
 
 
-def _known_keys(schema: JsonSchema, location: Path) -> set[str]:
-    return {
-        key
-        for part in _schemas_at(schema, location)
-        for key in part.get("properties", {})
-    }
-
-
-def _tags(schema: JsonSchema, location: Path) -> list[str]:
-    return [
-        tag
-        for part in _schemas_at(schema, location)
-        for tag in part.get("discriminator", {}).get("mapping", {})
-    ]
-
-
-def _schemas_at(schema: JsonSchema, location: Path) -> list[JsonSchema]:
-    """Return the schemas of a location, in which union tags may stand."""
-    here = [schema]
-    for key in location:
-        here = [deeper for part in here for deeper in _step(schema, part, key)] or here
-    return [resolved for part in here for resolved in _expand(schema, part)]
-
-
-def _step(root: JsonSchema, part: JsonSchema, key: str | int) -> Iterator[JsonSchema]:
-    for option in _expand(root, part):
-        mapping = option.get("discriminator", {}).get("mapping", {})
+def _step(
+    root: JsonSchema, schemas: Iterable[JsonSchema], key: str | int
+) -> Iterator[JsonSchema]:
+    for part in schemas:
+        mapping = part.get("discriminator", {}).get("mapping", {})
         if key in mapping:
-            yield {"$ref": mapping[key]}
-        elif key in option.get("properties", {}):
-            yield option["properties"][key]
-        elif isinstance(option.get("additionalProperties"), dict):
-            yield option["additionalProperties"]
-        elif "items" in option and isinstance(key, int):
-            yield option["items"]
+            yield from _expand(root, {"$ref": mapping[key]})
+        elif key in part.get("properties", {}):
+            yield from _expand(root, part["properties"][key])
+        elif isinstance(part.get("additionalProperties"), dict):
+            yield from _expand(root, part["additionalProperties"])
+        elif "items" in part and isinstance(key, int):
+            yield from _expand(root, part["items"])
 
 
 def _expand(root: JsonSchema, part: JsonSchema) -> Iterator[JsonSchema]:

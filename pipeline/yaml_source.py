@@ -4,8 +4,10 @@ PyYAML reads YAML 1.1, in which `no` is false, `12:30` is 750 and `1e-3` is text
 Column names and values of real data trip over each of these.
 """
 
+import math
 import re
-from collections.abc import Iterator
+import reprlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +16,9 @@ import yaml
 from pipeline.errors import SettingsError
 
 Path = tuple[str | int, ...]
+MAX_NODES = 100_000
+"""Aliases of aliases grow without bound; no settings are this large."""
+INT64 = range(-(2**63), 2**63)
 
 
 class _Loader(yaml.SafeLoader):
@@ -22,14 +27,14 @@ class _Loader(yaml.SafeLoader):
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}
 
 
-def _resolve(tag: str, pattern: str, first: str) -> None:
+def _resolve(tag: str, pattern: str, first: Iterable[str]) -> None:
     _Loader.add_implicit_resolver(
         f"tag:yaml.org,2002:{tag}", re.compile(f"^(?:{pattern})$"), list(first)
     )
 
 
 _resolve("bool", "true|True|TRUE|false|False|FALSE", "tTfF")
-_resolve("null", "~|null|Null|NULL|", "~nN\0")
+_resolve("null", "~|null|Null|NULL|", ["~", "n", "N", ""])
 _resolve("int", "[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789")
 _resolve(
     "float",
@@ -37,6 +42,21 @@ _resolve(
     r"|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
     "-+0123456789.",
 )
+
+
+class _Dumper(yaml.SafeDumper):
+    """A dumper that puts text in quotes where either YAML would not read text."""
+
+
+for _letter, _resolvers in _Loader.yaml_implicit_resolvers.items():
+    for _tag, _pattern in _resolvers:
+        _Dumper.add_implicit_resolver(_tag, _pattern, [_letter])
+
+
+def dump(value: Any) -> str:
+    """Write plain values as YAML."""
+    text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+    return text
 
 
 @dataclass
@@ -63,22 +83,30 @@ def parse(text: str, name: str) -> Document:
             text; the message names file and line.
     """
     try:
+        return _parse(text, name)
+    except RecursionError as error:
+        raise SettingsError(f"{name}: values are nested too deeply") from error
+
+
+def parse_value(text: str, name: str) -> Any:
+    """Parse the value of an override."""
+    return parse(text, name).value
+
+
+def _parse(text: str, name: str) -> Document:
+    try:
         node = yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
         raise SettingsError(f"{name}{where}: {error.problem}") from error
     except yaml.YAMLError as error:
-        raise SettingsError(f"{name}: not YAML: {error}") from error
+        problem = str(error).splitlines()[0]
+        raise SettingsError(f"{name}: not YAML: {problem}") from error
     document = Document(None)
     if node is not None:
         document.value = _Builder(name, document.origins).build(node, ())
     return document
-
-
-def parse_value(text: str, name: str) -> Any:
-    """Parse the value of an override."""
-    return parse(text, name).value
 
 
 class _Builder:
@@ -88,12 +116,16 @@ class _Builder:
         self._name = name
         self._origins = origins
         self._open: set[int] = set()
+        self._num_nodes = 0
 
     def build(self, node: yaml.Node, path: Path) -> Any:
         """Return the node's value."""
         self._origins.setdefault(path, f"at line {node.start_mark.line + 1}")
         if id(node) in self._open:
             raise self._refuse(node, "an alias inside the value that it names")
+        self._num_nodes += 1
+        if self._num_nodes > MAX_NODES:
+            raise self._refuse(node, f"more than {MAX_NODES:,} values")
         self._open.add(id(node))
         try:
             if isinstance(node, yaml.MappingNode):
@@ -110,7 +142,9 @@ class _Builder:
             line = key_node.start_mark.line + 1
             if not isinstance(key_node, yaml.ScalarNode):
                 raise self._refuse(key_node, "a key must be text")
-            key = key_node.value
+            key = str(key_node.value)
+            if key_node.tag.endswith(":str"):
+                self._scalar(key_node)
             if key in seen:
                 raise self._refuse(
                     key_node, f"{key!r} is given twice, first at line {seen[key]}"
@@ -123,25 +157,48 @@ class _Builder:
         try:
             return _construct(node)
         except (ValueError, yaml.YAMLError) as error:
-            raise self._refuse(node, f"cannot read {node.value!r}: {error}") from error
+            got = reprlib.repr(node.value)
+            raise self._refuse(node, f"cannot read {got}: {error}") from error
 
     def _refuse(self, node: yaml.Node, problem: str) -> SettingsError:
         return SettingsError(f"{self._name}:{node.start_mark.line + 1}: {problem}")
 
 
 def _construct(node: yaml.Node) -> Any:
-    kind = node.tag.rpartition(":")[2]
     text: str = node.value
-    match kind:
+    match node.tag.rpartition(":")[2]:
         case "str":
-            return text
+            return _text(text)
         case "bool":
             return text.lower() == "true"
         case "null":
             return None
         case "int":
-            return int(text, 0) if text[:2] in {"0o", "0x"} else int(text)
+            return _whole_number(text)
         case "float":
-            return float(text.replace(".inf", "inf").replace(".nan", "nan"))
+            return _number(text)
         case _:
             raise ValueError(f"the tag {node.tag} is not allowed")
+
+
+def _text(text: str) -> str:
+    if not text.isascii():
+        text.encode()  # half a surrogate pair, "\\ud800", is no text
+    return text
+
+
+def _whole_number(text: str) -> int:
+    digits = text.lstrip("+-0")
+    number = int(text, 0) if text[:2] in {"0o", "0x"} else int(digits[:20] or "0")
+    if text.startswith("-"):
+        number = -number
+    if number not in INT64:
+        raise ValueError("a whole number must fit 64 bits")
+    return number
+
+
+def _number(text: str) -> float:
+    number = float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
+    if not math.isfinite(number):
+        raise ValueError("a number must be finite")
+    return number

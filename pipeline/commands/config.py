@@ -3,9 +3,8 @@
 import argparse
 import json
 
-import yaml
-
 from pipeline.config import ProjectSettings, load_settings, settings_json_schema
+from pipeline.yaml_source import dump
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(content, indent=2))
     else:
-        print(yaml.safe_dump(content, sort_keys=False, allow_unicode=True), end="")
+        print(dump(content), end="")
     return 0
 
 

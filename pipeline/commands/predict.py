@@ -103,7 +103,9 @@ def _read(name: str) -> str:
         raise RowsError(f"{name}: cannot be read: {reason}") from error
 
 
-def _table(rows: Sequence[Row], answers: list[dict[str, Any]], shown: list[str]) -> Table:
+def _table(
+    rows: Sequence[Row], answers: list[dict[str, Any]], shown: list[str]
+) -> Table:
     table = Table(box=None, header_style="bold")
     for name in shown:
         table.add_column(name, overflow="ellipsis", max_width=16, no_wrap=True)

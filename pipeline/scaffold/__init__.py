@@ -1,0 +1,1 @@
+"""From a CSV file to a first settings file."""
