@@ -115,6 +115,14 @@ class Cache:
         blessed = [e.summary["model"] for e in verdicts if e.summary["blessed"]]
         return max(blessed, default=None)
 
+    def version_of(self, model: int | None) -> int | None:
+        """Return the version under which a model was last published, if it was."""
+        for entry in self._select("step = ?", (steps.PUSHER.id,)):
+            if model is not None and entry.summary.get("model") == model:
+                version: int | None = entry.summary["version"]
+                return version
+        return None
+
     def _select(self, where: str, values: tuple[str, ...]) -> Iterator[Entry]:
         with self._connection() as db:
             rows = db.execute(

@@ -1,6 +1,7 @@
 """Runs a project's pipeline on this machine, each step in a process of its own."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
@@ -29,6 +30,9 @@ class Display(Protocol):
 
     def loading(self) -> None:
         """Say that TFX is being imported, once for the run."""
+
+    def loaded(self, seconds: float) -> None:
+        """Say that TFX is there."""
 
     def running(self, step: StepRecord) -> None:
         """Say that a step begins."""
@@ -123,16 +127,28 @@ class _Run:
             case Failure(reason):
                 record.state, record.reason = "failed", reason
             case Outcome():
-                record.state, record.summary = "done", answer.summary
-                self._cache.record(self._entry(step, answer))
+                outcome = self._named(step, answer)
+                record.state, record.summary = "done", outcome.summary
+                self._cache.record(self._entry(step, outcome))
                 self._adopted.clear()
         self.write()
+
+    def _named(self, step: Step, outcome: Outcome) -> Outcome:
+        """Add the version that the Evaluator's baseline is published under."""
+        if step is not steps.EVALUATOR:
+            return outcome
+        version = self._cache.version_of(outcome.summary["baseline"])
+        summary = {**outcome.summary, "baseline_version": version}
+        return replace(outcome, summary=summary)
 
     def _start(self) -> StepProcesses:
         require_tfx()
         self._folder.mkdir(parents=True)
         self._display.loading()
+        begun = self._clock()
         self._processes = StepProcesses(self._folder / "tfx.log")
+        self._processes.load()
+        self._display.loaded(self._clock() - begun)
         return self._processes
 
     def _job(self, step: Step, log: Path) -> Job:

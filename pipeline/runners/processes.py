@@ -25,6 +25,12 @@ class StepProcesses:
         with _environment(preload_log):
             forkserver.ensure_running()
 
+    def load(self) -> None:
+        """Wait until TFX is loaded: the first child can only start then."""
+        process = self._context.Process(target=_nothing)
+        process.start()
+        process.join()
+
     def run(self, job: Job) -> Outcome | Failure:
         """Run one job to its end; a process that dies is a failure, too."""
         receiver, sender = self._context.Pipe(duplex=False)
@@ -51,6 +57,10 @@ class StepProcesses:
             f"its process ended with exit code {exit_code} and no answer; "
             f"see {self._preload_log}"
         )
+
+
+def _nothing() -> None:
+    """Do nothing; see `StepProcesses.load`."""
 
 
 @contextmanager

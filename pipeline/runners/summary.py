@@ -69,7 +69,8 @@ def _verdict(artifacts: Artifacts) -> Summary:
 def _version(artifacts: Artifacts) -> Summary:
     pushed = artifacts.output("pushed_model")
     version = pushed.get_string_custom_property(PUSHED_VERSION_PROPERTY)
-    return {"version": int(version) if version else None}
+    [model] = artifacts.inputs["model"]
+    return {"version": int(version) if version else None, "model": model.id}
 
 
 _READERS: Mapping[str, Callable[[Artifacts], Summary]] = {

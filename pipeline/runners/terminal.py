@@ -33,25 +33,37 @@ class Terminal:
         self._console.print(f"[bold]{record.project}[/]  run {record.run_id}")
 
     def loading(self) -> None:
-        """Say that TFX is being imported."""
-        self._console.print("  loading TFX, once for this run (10 to 30 s)")
+        """Show that TFX is being imported."""
+        self._spin("loading TFX, once for this run …")
+
+    def loaded(self, seconds: float) -> None:
+        """Print how long that took."""
+        self._end_spin()
+        self._console.print(f"    {'TFX is loaded':<17}{seconds:>6.1f} s")
 
     def running(self, step: StepRecord) -> None:
         """Show that a step is at work."""
-        if self._console.is_terminal:
-            self._status = self._console.status(f"{step.id} …  log: {step.log}")
-            self._status.start()
+        self._spin(f"{step.id} …  log: {step.log}")
 
     def finished(self, step: StepRecord) -> None:
         """Print the step's line."""
-        if self._status is not None:
-            self._status.stop()
-            self._status = None
+        self._end_spin()
         time = "cached" if step.state == "cached" else f"{step.seconds:.1f} s"
         first, *more = (step_words(step) or "").split("\n")
         self._console.print(
             f"  {MARKS[step.state]} {step.id:<17}{time:>8}   {escape(first)}",
             soft_wrap=True,
+            emoji=False,  # the data's words are shown as they are
         )
         for line in more:
-            self._console.print(f"{'':31}{escape(line)}", soft_wrap=True)
+            self._console.print(f"{'':32}{escape(line)}", soft_wrap=True, emoji=False)
+
+    def _spin(self, text: str) -> None:
+        if self._console.is_terminal:
+            self._status = self._console.status(escape(text))
+            self._status.start()
+
+    def _end_spin(self) -> None:
+        if self._status is not None:
+            self._status.stop()
+            self._status = None

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from components.evaluator.verdict import BASELINE
 from pipeline import steps
 from pipeline.runners.record import RunRecord, StepRecord
 
@@ -18,7 +19,14 @@ def step_words(step: StepRecord) -> str:
 def unblessed_words(record: RunRecord) -> list[str]:
     """Return why the model was not blessed, one reason an entry."""
     verdict = record.step(steps.EVALUATOR.id).summary
-    return list(verdict.get("reasons", ())) or ["the Evaluator gave no reason"]
+    reasons = verdict.get("reasons") or ["the Evaluator gave no reason"]
+    return [reason.replace(BASELINE, baseline_words(verdict)) for reason in reasons]
+
+
+def baseline_words(verdict: Summary) -> str:
+    """Say what the model was compared with: `version 3`, where it is published."""
+    version = verdict.get("baseline_version")
+    return "the blessed baseline" if version is None else f"version {version}"
 
 
 def metrics_words(metrics: Mapping[str, float]) -> str:
