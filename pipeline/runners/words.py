@@ -60,9 +60,8 @@ def _history(summary: Summary) -> str:
 
 def _verdict(verdict: Summary) -> str:
     what = "blessed" if verdict["blessed"] else "NOT blessed"
-    against = (
-        ", compared with the blessed baseline" if verdict["baseline_metrics"] else ""
-    )
+    compared = f", compared with {baseline_words(verdict)}"
+    against = compared if verdict["baseline_metrics"] else ""
     return (
         f"{what} on {verdict['num_examples']:,} examples{against}: "
         f"{metrics_words(verdict['metrics'])}"
