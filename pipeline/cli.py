@@ -5,13 +5,9 @@ answers at once.
 """
 
 import argparse
-import difflib
 import sys
-import tempfile
-import traceback
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import NoReturn
 
@@ -34,8 +30,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     interrupt; commands document others.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    args = _parse(arguments)
     try:
+        args = _parse(arguments)
         code: int = import_module(f"pipeline.commands.{args.command}").run(args)
         sys.stdout.flush()
     except KeyboardInterrupt:
@@ -57,14 +53,15 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=_version())
+    parser.add_argument(
+        "--version", action=_Version, nargs=0, help="print the version and exit"
+    )
     _add_globals(parser, top=True)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    wanted = next((word for word in arguments if word in COMMANDS), None)
     for name, text in COMMANDS.items():
         command = commands.add_parser(name, help=text, description=_sentence(text))
         _add_globals(command, top=False)
-        if name == wanted:
+        if name in arguments:  # as the command, or as a value: `-c serve run`
             import_module(f"pipeline.commands.{name}").add_arguments(command)
     args = parser.parse_args(arguments)
     args.overrides = [*args.overrides_before, *(args.overrides or [])]
@@ -97,6 +94,8 @@ class _Parser(argparse.ArgumentParser):
     """argparse that guesses which command was meant."""
 
     def error(self, message: str) -> NoReturn:
+        import difflib
+
         word = message.partition("invalid choice: '")[2].partition("'")[0]
         close = difflib.get_close_matches(word, COMMANDS, n=1) if word else []
         if close:
@@ -115,14 +114,23 @@ def _sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}."
 
 
-def _version() -> str:
-    try:
-        return f"taxiway {version('taxiway')}"
-    except PackageNotFoundError:
-        return "taxiway (not installed)"
+class _Version(argparse.Action):
+    """Looks the version up only when it is asked for: that takes a while."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            print(f"taxiway {version('taxiway')}")
+        except PackageNotFoundError:
+            print("taxiway (not installed)")
+        parser.exit()
 
 
 def _explain(error: Exception) -> int:
+    import tempfile
+    import traceback
+
     from serving.errors import TaxiwayError
 
     if isinstance(error, TaxiwayError):

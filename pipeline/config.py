@@ -177,9 +177,13 @@ def load_settings(
 
 def _find(path: Path | None) -> Path:
     file = Path(FILE_NAME) if path is None else path
-    if file.is_dir():
-        file /= FILE_NAME
-    if not file.is_file():
+    try:
+        if file.is_dir():
+            file /= FILE_NAME
+        found = file.is_file()
+    except OSError as error:  # a name that is too long, a folder that is not ours
+        raise SettingsError(f"{file}: cannot be read: {error.strerror}") from error
+    if not found:
         hint = "; make one with `taxiway init`, or name it with -c" if not path else ""
         raise SettingsError(f"{file}: no such file{hint}")
     return file.absolute()
@@ -221,7 +225,7 @@ def _refusal(
     for path, sentence in found:
         origin = document.origin(path)
         key = _written(path)
-        number = int(origin.rpartition(" ")[2]) if "line" in origin else 0
+        number = int(origin.rpartition(" ")[2]) if origin.startswith("at line ") else 0
         text = f"{key}: {sentence}" if key else sentence
         lines.append((number, f"{file.name}: {text} {origin}".rstrip()))
     return SettingsError("\n".join(text for _, text in sorted(lines)))
@@ -254,8 +258,7 @@ def _contradictions(
     for index, name in enumerate(settings.evaluator.metrics):
         if name not in METRICS_FOR[settings.label.kind]:
             yield ("evaluator", "metrics", index), _unfit(name, settings)
-    if settings.schema_file is not None and not settings.schema_file.is_file():
-        yield ("schema", "file"), f"no such file: {settings.schema_file}"
+    yield from _wrong_paths(settings)
 
 
 def _wrong_columns(
@@ -278,6 +281,21 @@ def _wrong_code(settings: ProjectSettings) -> Iterator[tuple[yaml_source.Path, s
         if dotted is not None and not is_dotted_path(dotted):
             allowed = "a dotted path, for example my_project.model.build_model"
             yield path, f'got "{dotted}", allowed: {allowed}'
+
+
+def _wrong_paths(settings: ProjectSettings) -> Iterator[tuple[yaml_source.Path, str]]:
+    if settings.schema_file is not None:
+        try:
+            if not settings.schema_file.is_file():
+                yield ("schema", "file"), f"no such file: {settings.schema_file}"
+        except OSError as error:  # a name that is too long, a folder that is not ours
+            yield ("schema", "file"), f"cannot be read: {error.strerror}"
+    try:
+        settings.push.base_path.expanduser()
+    except RuntimeError:
+        allowed = "a path, ~ for your home folder"
+        got = settings.push.base_path
+        yield ("push", "base_path"), f'got "{got}", allowed: {allowed}'
 
 
 METRICS_FOR: Mapping[str, frozenset[Metric]] = {

@@ -33,7 +33,7 @@ class ModelRepository:
 
     def versions(self) -> list[int]:
         """Return the complete versions, ascending; empty where there is no folder."""
-        return sorted(version for version, _ in self._complete())
+        return sorted({version for version, _ in self._complete()})
 
     def latest(self) -> int | None:
         """Return the highest version; None when there is none."""
@@ -84,6 +84,11 @@ class ModelRepository:
     def _place(self, staging: Path) -> int:
         while True:
             version = max(self._numbers(), default=0) + 1
+            if version > MAX_VERSION:
+                raise RepositoryError(
+                    f"{self._folder}: no number is left after version {MAX_VERSION}; "
+                    "move that folder away"
+                )
             try:
                 # Fails on a folder that is not empty: another publisher was faster.
                 staging.rename(self._folder / str(version))
@@ -130,7 +135,9 @@ def parse_version(name: str) -> int | None:
     """
     if not (name.isascii() and name.isdigit()):
         return None
-    version = int(name)
+    if len(name.lstrip("0")) > len(str(MAX_VERSION)):
+        return None  # so many digits that Python would not read them
+    version = int(name.lstrip("0") or "0")
     return version if version <= MAX_VERSION else None
 
 

@@ -26,7 +26,8 @@ def parse_rows(text: str, name: str) -> list[Row]:
     Raises:
         RowsError: It is none of these, or has no rows.
     """
-    start = text.lstrip("\ufeff \t\r\n")[:1]
+    text = text.removeprefix("\ufeff")
+    start = text.lstrip()[:1]
     rows = _parse_json(text, name) if start in {"[", "{"} else _parse_csv(text, name)
     if not rows:
         raise RowsError(f"{name}: no rows")
@@ -34,9 +35,10 @@ def parse_rows(text: str, name: str) -> list[Row]:
 
 
 def _parse_csv(text: str, name: str) -> list[Row]:
-    reader = csv.DictReader(io.StringIO(text.lstrip("\ufeff")))
+    reader = csv.DictReader(io.StringIO(text))
     rows: list[Row] = []
     try:
+        _check_header(reader.fieldnames or (), name)
         for row in reader:
             if None in row or None in row.values():
                 raise RowsError(
@@ -49,11 +51,23 @@ def _parse_csv(text: str, name: str) -> list[Row]:
     return rows
 
 
+def _check_header(header: Sequence[str], name: str) -> None:
+    for index, column in enumerate(header):
+        first = header.index(column)
+        if first != index:
+            raise RowsError(
+                f"{name}:1: columns {first + 1} and {index + 1} are both called "
+                f"{column!r}"
+            )
+
+
 def _parse_json(text: str, name: str) -> list[Row]:
     try:
         document = json.loads(text)
     except json.JSONDecodeError as whole:
         document = _parse_lines(text, name, whole)
+    except (RecursionError, ValueError) as error:  # too deep, or too many digits
+        raise RowsError(f"{name}: not JSON: {error}") from error
     rows = document if isinstance(document, list) else [document]
     for index, row in enumerate(rows):
         if not isinstance(row, dict):
@@ -62,7 +76,8 @@ def _parse_json(text: str, name: str) -> list[Row]:
 
 
 def _parse_lines(text: str, name: str, whole: json.JSONDecodeError) -> list[Any]:
-    lines = [line for line in enumerate(text.splitlines(), 1) if line[1].strip()]
+    # Not splitlines: JSON's text may hold U+2028 and other ends of lines as they are.
+    lines = [line for line in enumerate(text.split("\n"), 1) if line[1].strip()]
     rows = []
     for number, line in lines:
         try:
@@ -72,6 +87,8 @@ def _parse_lines(text: str, name: str, whole: json.JSONDecodeError) -> list[Any]
                 f"{number}:{error.colno}" if rows else f"{whole.lineno}:{whole.colno}"
             )
             raise RowsError(f"{name}:{where}: not JSON: {error.msg}") from error
+        except (RecursionError, ValueError) as error:
+            raise RowsError(f"{name}:{number}: not JSON: {error}") from error
     return rows
 
 
@@ -106,21 +123,35 @@ def _column(rows: Sequence[Row], spec: InputSpec, nulls: frozenset[str]) -> Arra
             raise RowsError(
                 f"row {index + 1} has no column {spec.name!r}; it has: {', '.join(row)}"
             )
-        values[index, 0] = _cell(row[spec.name], spec, index, nulls)
+        cell = row[spec.name]
+        try:
+            with np.errstate(over="ignore"):  # 1e39 is Infinity as a float32
+                values[index, 0] = _cell(cell, spec, nulls)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise RowsError(
+                f"row {index + 1}, column {spec.name!r}: got {cell!r}, "
+                f"allowed: {_allowed(spec)}"
+            ) from error
     return values
 
 
-def _cell(value: Any, spec: InputSpec, index: int, nulls: frozenset[str]) -> Any:
+def _cell(value: Any, spec: InputSpec, nulls: frozenset[str]) -> Any:
     is_missing = value is None or (isinstance(value, str) and value in nulls)
     if DTYPE_ENUMS[spec.dtype] == DT_STRING:
         return b"" if is_missing else str(value).encode()
     is_float = numpy_dtype(DTYPE_ENUMS[spec.dtype]).kind == "f"
     if is_missing:
         return np.nan if is_float else MISSING_INT
-    try:
-        return float(value) if is_float else int(value)
-    except (TypeError, ValueError) as error:
-        kind = "a number" if is_float else "a whole number"
-        raise RowsError(
-            f"row {index + 1}, column {spec.name!r}: got {value!r}, allowed: {kind}"
-        ) from error
+    if is_float:
+        return float(value)
+    if isinstance(value, float) and not value.is_integer():
+        raise ValueError(value)  # int() would cut the fraction off
+    return int(value)
+
+
+def _allowed(spec: InputSpec) -> str:
+    if DTYPE_ENUMS[spec.dtype] == DT_STRING:
+        return "text that UTF-8 can hold"
+    if numpy_dtype(DTYPE_ENUMS[spec.dtype]).kind == "f":
+        return "a number"
+    return f"a whole number that fits {spec.dtype}"

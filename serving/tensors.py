@@ -100,6 +100,17 @@ def to_array(tensor: Any) -> Array:
     shape = tuple(dim.size for dim in tensor.tensor_shape.dim)
     if any(size < 0 for size in shape) or tensor.tensor_shape.unknown_rank:
         raise invalid_argument(f"Tensor shape is not fully defined: {list(shape)}")
+    try:
+        return _to_array(tensor, shape)
+    except (ValueError, OverflowError) as error:
+        # More dimensions than numpy has, half a complex number, 300 as a uint8.
+        raise invalid_argument(
+            f"{dtype_name(tensor.dtype)} tensor of shape {list(shape)} "
+            f"cannot be read: {error}"
+        ) from error
+
+
+def _to_array(tensor: Any, shape: tuple[int, ...]) -> Array:
     size = math.prod(shape)
     dtype = numpy_dtype(tensor.dtype)
     if tensor.tensor_content:

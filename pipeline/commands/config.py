@@ -4,6 +4,7 @@ import argparse
 import json
 
 from pipeline.config import ProjectSettings, load_settings, settings_json_schema
+from pipeline.user_code import make_importable, resolve
 from pipeline.yaml_source import dump
 
 
@@ -16,6 +17,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "defaults and overrides; schema: print the JSON Schema, for editors",
     )
     parser.add_argument("--json", action="store_true", help="show as JSON, not YAML")
+    parser.add_argument(
+        "--code", action="store_true", help="check that your functions can be imported"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -25,6 +29,8 @@ def run(args: argparse.Namespace) -> int:
         return 0
     settings = load_settings(args.config, args.overrides)
     if args.action == "check":
+        if args.code:
+            _import_code(settings)
         print(_summary(settings))
         return 0
     content = settings.model_dump(mode="json", by_alias=True)
@@ -33,6 +39,13 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(dump(content), end="")
     return 0
+
+
+def _import_code(settings: ProjectSettings) -> None:
+    make_importable(settings.root)
+    for dotted in (settings.transform.preprocessing_fn, settings.trainer.model):
+        if dotted is not None:
+            resolve(dotted, settings.root)
 
 
 def _summary(settings: ProjectSettings) -> str:

@@ -11,6 +11,8 @@ MAX_PAIRS = 1000
 """Pairs of values followed before only equal cells count as the same."""
 MIN_ROWS = 20
 """Fewer rows than this agree by chance."""
+MIN_REPEATS = 4
+"""A renaming shows only where values repeat, on average so often."""
 
 
 @dataclass
@@ -22,8 +24,21 @@ class _Agreement:
     from_label: dict[str, str] = field(default_factory=dict)
     is_renaming: bool = True
     """Each value goes with one label and each label with one value."""
+    num_rows: int = 0
+
+    @property
+    def is_open(self) -> bool:
+        """They may still say the same."""
+        return self.is_equal or self.is_renaming
+
+    @property
+    def is_proven(self) -> bool:
+        """They say the same, and not only because each value stands alone."""
+        repeats = MIN_REPEATS * len(self.to_label) <= self.num_rows
+        return self.is_equal or (self.is_renaming and repeats)
 
     def add(self, cells: pa.Array, label: pa.Array) -> None:
+        self.num_rows += len(cells)
         self.is_equal = self.is_equal and bool(pc.all(pc.equal(cells, label)).as_py())
         if not self.is_renaming:
             return
@@ -55,10 +70,6 @@ def same_as_label(table: Table, label: str) -> frozenset[str]:
         labelled = batch.filter(
             pc.invert(pc.is_in(batch.column(label), value_set=nulls))
         )
-        for name in [name for name in names if _is_open(agreements[name])]:
+        for name in [name for name in names if agreements[name].is_open]:
             agreements[name].add(labelled.column(name), labelled.column(label))
-    return frozenset(name for name in names if _is_open(agreements[name]))
-
-
-def _is_open(agreement: _Agreement) -> bool:
-    return agreement.is_equal or agreement.is_renaming
+    return frozenset(name for name in names if agreements[name].is_proven)

@@ -77,8 +77,8 @@ class RestClient:
             ) as connection:
                 connection.request(method, path, content)
                 response = connection.getresponse()
-                text = response.read().decode()
-        except (OSError, http.client.HTTPException) as error:
+                text = response.read().decode(errors="replace")
+        except (OSError, http.client.HTTPException, UnicodeError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise ClientError(f"REST http://{self._address}: {reason}") from error
         return self._content(response.status, text)
@@ -90,6 +90,10 @@ class RestClient:
             raise ClientError(
                 f"REST http://{self._address}: {status}, not JSON: {text[:200]!r}"
             ) from error
+        if not isinstance(content, dict):
+            raise ClientError(
+                f"REST http://{self._address}: {status}, no JSON object: {text[:200]!r}"
+            )
         if status != http.client.OK:
             message = content.get("error", text)
             raise ClientError(f"REST http://{self._address}: {status}: {message}")
@@ -105,8 +109,16 @@ def to_json(array: Array) -> Any:
 
 def from_json(value: Any) -> Array:
     """Return an array: text and bytes in an object array, numbers as they are."""
-    array = np.asarray(_map(value, _bytes))
-    return array.astype(object) if array.dtype.kind in "SU" else array
+    values = _map(value, _bytes)
+    array = np.asarray(values)
+    if array.dtype.kind in "SU":  # numpy's own bytes type loses NULs at the end
+        return np.array(values, object)
+    if array.dtype.kind == "f" and (array >= 2**63).any():
+        # numpy takes integers on both sides of 2^63 for floats.
+        exact = np.array(values, object)
+        if all(isinstance(item, int) for item in exact.flat):
+            return exact.astype(np.uint64)
+    return array
 
 
 def _map(value: Any, change: Any) -> Any:

@@ -71,7 +71,7 @@ class LoadedModel:
             # A kernel's message that quotes the input's bytes; its status is lost.
             message = error.object.decode(errors="replace")
             raise invalid_argument(message) from error
-        return dict(zip(names, map(np.asarray, values), strict=True))
+        return dict(zip(names, map(_as_array, values), strict=True))
 
     def close(self) -> None:
         """Give the memory back; the model must not be running."""
@@ -91,6 +91,11 @@ class LoadedModel:
         options.fetch.extend(fetches)
         options.run_options.inter_op_thread_pool = INLINE_POOL
         return make(options)  # type: ignore[no-any-return]
+
+
+def _as_array(value: Any) -> Array:
+    # A scalar string is bytes, which numpy's own bytes type would cut at NULs.
+    return np.asarray(value, object if isinstance(value, bytes) else None)
 
 
 def check_inputs(signature: Any, inputs: Mapping[str, Array]) -> None:

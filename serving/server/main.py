@@ -19,6 +19,7 @@ from serving.server.service import ModelServer
 from serving.server.versions import ModelVersions, poll
 
 GRACE_S = 10.0
+MAX_PORT = 65535
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise ServerError(
                 f"--model_base_path must be absolute, got {args.model_base_path}"
             )
+        _check_port("--port", args.port)
+        _check_port("--rest_api_port", args.rest_api_port)
         serve(
             ServerOptions(
                 model=args.model_name,
@@ -107,6 +110,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{error}", file=sys.stderr)
         return error.exit_code
     return 0
+
+
+def _check_port(flag: str, port: int) -> None:
+    # gRPC would take 65536 for 0, and so on.
+    if not 0 <= port <= MAX_PORT:
+        raise ServerError(f"{flag} must be in [0, {MAX_PORT}], got {port}")
 
 
 def _parser() -> argparse.ArgumentParser:

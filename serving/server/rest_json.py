@@ -19,6 +19,8 @@ from serving.tensors import DT_STRING, Array, dtype_name, numpy_dtype
 
 INDENT = 4
 BYTES_SUFFIX = "_bytes"
+# numpy's own limit; stacked rows have one dimension more.
+MAX_NUM_DIMS = 64
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,8 @@ def parse_body(body: bytes) -> PredictJson:
         ) from error
     except RecursionError as error:
         raise invalid_argument("JSON Parse error: nested too deeply") from error
+    except ValueError as error:  # Python parses no integer of so many digits
+        raise invalid_argument(f"JSON Parse error: {error}") from error
     if not isinstance(document, dict):
         raise invalid_argument("Request body must be a JSON object")
     name = document.get("signature_name", "serving_default")
@@ -142,6 +146,8 @@ def _tensor(value: Any, dtype: int, name: str) -> Array:
         _flatten(value, flat, _converter(dtype, name))
     except RecursionError as error:
         raise invalid_argument(f"input {name}: nested too deeply") from error
+    if len(shape) >= MAX_NUM_DIMS:
+        raise invalid_argument(f"input {name}: nested too deeply")
     try:
         array = np.empty(len(flat), numpy_dtype(dtype))
         with np.errstate(over="ignore"):  # 1e39 is Infinity as a float32
@@ -207,7 +213,10 @@ def _converter(dtype: int, name: str) -> Callable[[Any], Any]:
 
 def _string(value: Any, refuse: Callable[[Any], RequestError]) -> bytes:
     if isinstance(value, str):
-        return value.encode()
+        try:
+            return value.encode()
+        except UnicodeEncodeError as error:  # half of a surrogate pair
+            raise refuse(value) from error
     if not _is_base64(value):
         raise refuse(value)
     try:
@@ -338,7 +347,9 @@ def _wrap(key: str, value: str) -> str:
 
 def error_json(message: str) -> str:
     """Write an error."""
-    return _wrap("error", json.dumps(message, ensure_ascii=False))
+    text = json.dumps(message, ensure_ascii=False)
+    # Half a surrogate pair, quoted from a request, has no UTF-8: escape it.
+    return _wrap("error", text.encode(errors="backslashreplace").decode())
 
 
 def message_json(message: Any) -> str:

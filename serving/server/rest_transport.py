@@ -13,6 +13,7 @@ from typing import Any
 
 from serving import apis
 from serving.errors import Code, RequestError, ServerError, invalid_argument
+from serving.model_repository import parse_version
 from serving.server import rest_json
 from serving.server.grpc_transport import port_taken
 from serving.server.service import SIGNATURE_DEF, ModelServer
@@ -35,11 +36,12 @@ HTTP_STATUS: Mapping[Code, int] = {
     Code.UNAVAILABLE: 503,
     Code.UNAUTHENTICATED: 401,
 }
-_MODEL = r"/v1/models/(?P<name>[^/:]+)(?:/versions/(?P<version>\d+))?"
-_MODEL += r"(?:/labels/(?P<label>[^/:]+))?"
+_MODEL = r"/v1/models/(?P<name>[^/:]+)"
+_MODEL += r"(?:/versions/(?P<version>\d+)|/labels/(?P<label>[^/:]+))?"
 _PREDICT = re.compile(rf"{_MODEL}:predict", re.IGNORECASE)
 _METADATA = re.compile(rf"{_MODEL}/metadata", re.IGNORECASE)
 _STATUS = re.compile(_MODEL, re.IGNORECASE)
+_LENGTH = re.compile(r"[0-9]{1,18}")
 _NO_NAME = re.compile(r"/v1/models/?", re.IGNORECASE)
 
 
@@ -87,9 +89,10 @@ def _route(server: ModelServer, request: HttpRequest) -> str:
 def _spec(match: re.Match[str]) -> Any:
     spec = apis.ModelSpec(name=match["name"])
     if match["version"] is not None:
-        if int(match["version"]) >= 2**63:
-            raise invalid_argument(f"Version out of range: {match['version']}")
-        spec.version.value = int(match["version"])
+        version = parse_version(match["version"])
+        if version is None:
+            raise invalid_argument(f"Version out of range: {match['version'][:100]}")
+        spec.version.value = version
     if match["label"] is not None:
         spec.version_label = match["label"]
     return spec
@@ -236,9 +239,9 @@ class _Handler(BaseHTTPRequestHandler):
                 "Transfer-Encoding is not supported; send the body with Content-Length"
             )
         length = self.headers.get("Content-Length", "0")
-        if not length.isdigit() or int(length) > MAX_BODY_BYTES:
+        if not _LENGTH.fullmatch(length) or int(length) > MAX_BODY_BYTES:
             raise invalid_argument(
-                f"Content-Length: got {length}, allowed: 0 to {MAX_BODY_BYTES}"
+                f"Content-Length: got {length[:100]}, allowed: 0 to {MAX_BODY_BYTES}"
             )
         body = self.rfile.read(int(length))
         is_gzip = self.headers.get("Content-Encoding", "").lower() == "gzip"
@@ -249,6 +252,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
+        if self.close_connection:
+            self.send_header("Connection", "close")
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)

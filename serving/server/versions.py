@@ -199,7 +199,10 @@ class ModelVersions:
 def poll(
     models: Sequence[ModelVersions], interval_s: float, stop: threading.Event
 ) -> None:
-    """Tick all models every `interval_s` seconds until `stop` is set."""
+    """Tick all models every `interval_s` seconds until `stop` is set; never for 0."""
+    if interval_s <= 0:
+        stop.wait()
+        return
     while not stop.wait(interval_s):
         for model in models:
             try:

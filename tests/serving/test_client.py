@@ -1,11 +1,16 @@
 """Both clients against the running server: one protocol, one behaviour."""
 
+import math
 import socket
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from serving.client import InputSpec, PredictionClient, VersionStatus, connect
 from serving.client.rest_client import from_json, to_json
@@ -106,3 +111,52 @@ def test_json_keeps_bytes_text_and_exact_integers() -> None:
     np.testing.assert_array_equal(from_json(to_json(array)), array)
     numbers = np.array([2**53 + 1])
     assert from_json(to_json(numbers)).tolist() == numbers.tolist()
+
+
+def test_answers_keep_bytes_that_end_in_nul() -> None:
+    assert from_json([{"b64": "YQA="}]).tolist() == [b"a\x00"]
+    assert from_json({"b64": "YQA="}).item() == b"a\x00"
+    assert from_json([["a", "bc"]]).shape == (1, 2)
+
+
+@given(st.lists(st.integers(0, 2**64 - 1), min_size=1))
+def test_answers_of_one_integer_type_are_exact(numbers: list[int]) -> None:
+    """Not so in numpy: it takes a list of integers below and over 2^63 for floats."""
+    assert from_json(numbers).tolist() == numbers
+
+
+def test_large_floats_stay_floats() -> None:
+    assert from_json([1e30, 1.5]).dtype == np.float64
+    assert from_json([math.inf, math.nan]).dtype == np.float64
+
+
+class Foreign(BaseHTTPRequestHandler):
+    """A program on the port that is no model server."""
+
+    content = b""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(self.content)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", b"[]", b"5", b'"\xff"', b"\xff"])
+def test_program_that_is_no_model_server_is_an_error(content: bytes) -> None:
+    handler = type("Handler", (Foreign,), {"content": content})
+    with HTTPServer(("127.0.0.1", 0), handler) as foreign:
+        answering = threading.Thread(target=foreign.handle_request)
+        answering.start()
+        client = connect("rest", f"127.0.0.1:{foreign.server_port}", "m")
+        with pytest.raises(ClientError, match=r"200, (not JSON|no JSON object)"):
+            client.status(TIMEOUT_S)
+        answering.join(TIMEOUT_S)
+
+
+def test_model_name_that_no_url_holds_is_an_error() -> None:
+    for name in ("a b", "modèle"):
+        with pytest.raises(ClientError, match=r"REST http://127\.0\.0\.1:1: "):
+            connect("rest", "127.0.0.1:1", name).status(TIMEOUT_S)

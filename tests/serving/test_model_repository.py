@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.errors import RepositoryError
-from serving.model_repository import MAX_VERSION, ModelRepository, parse_version
+from serving.model_repository import (
+    MAX_VERSION,
+    STAGING_PREFIX,
+    ModelRepository,
+    parse_version,
+)
 
 
 @pytest.fixture
@@ -180,3 +186,103 @@ def test_two_processes_that_publish_at_once_share_no_version(
     assert names(ModelRepository(base_path, "m")) == sorted(
         map(str, range(1, 2 * times + 1))
     )
+
+
+def test_number_with_thousands_of_digits_is_no_version() -> None:
+    """Python reads no integer of more than 4300 digits, but zeros do not count."""
+    assert parse_version("1" * 5000) is None
+    assert parse_version("0" * 5000 + "7") == 7
+    assert parse_version("0" * 5000) == 0
+
+
+def test_names_that_are_no_version_do_not_move_the_next_number(
+    repository: ModelRepository, source: Path
+) -> None:
+    for name in ("9" * 19, "9" * 200, "v8", "8.tmp", ".staging-9", "٩", "²"):
+        put(repository, name)
+    put(repository, "0004")
+    assert repository.publish(source) == 5
+
+
+def test_gap_in_the_numbers_is_not_filled(
+    repository: ModelRepository, source: Path
+) -> None:
+    for name in ("1", "2", "9"):
+        put(repository, name)
+    assert repository.publish(source) == 10
+
+
+def test_file_with_a_numeric_name_keeps_its_number(
+    repository: ModelRepository, source: Path
+) -> None:
+    repository.folder.mkdir(parents=True)
+    (repository.folder / "3").write_text("a file, not a folder")
+    assert repository.publish(source) == 4
+    assert repository.versions() == [4]
+
+
+def test_no_version_is_published_where_no_number_is_left(
+    repository: ModelRepository, source: Path
+) -> None:
+    put(repository, str(MAX_VERSION))
+    with pytest.raises(RepositoryError, match=f"no number is left.*{MAX_VERSION}"):
+        repository.publish(source)
+    assert names(repository) == [str(MAX_VERSION)]
+
+
+def test_version_that_stands_twice_is_listed_once(repository: ModelRepository) -> None:
+    for name in ("7", "007", "8"):
+        put(repository, name)
+    assert repository.versions() == [7, 8]
+
+
+def test_time_of_a_folder_does_not_order_versions(
+    repository: ModelRepository, source: Path
+) -> None:
+    """A clock that was set back must not make a push older than the one before."""
+    for version, modified_s in ((1, 3_000_000_000), (2, 0)):
+        assert repository.publish(source) == version
+        os.utime(repository.path(version), (modified_s, modified_s))
+    assert repository.publish(source) == 3
+    assert repository.latest() == 3
+
+
+def test_failed_rename_leaves_nothing_behind_and_is_one_sentence(
+    repository: ModelRepository, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_space(self: Path, target: Path) -> Path:
+        raise OSError(28, "No space left on device", str(self))
+
+    monkeypatch.setattr(Path, "rename", no_space)
+    with pytest.raises(RepositoryError, match="written: No space left") as caught:
+        repository.publish(source)
+    assert "\n" not in str(caught.value)
+    assert names(repository) == []
+
+
+def test_file_in_place_of_the_model_folder_is_named(
+    repository: ModelRepository, source: Path
+) -> None:
+    repository.folder.parent.mkdir()
+    repository.folder.write_text("a file, not a folder")
+    with pytest.raises(RepositoryError, match=f"{repository.folder} cannot be read"):
+        repository.versions()
+    with pytest.raises(RepositoryError, match=f"{repository.folder} cannot be written"):
+        repository.publish(source)
+
+
+@given(st.lists(st.from_regex(r"[0-9v.]{1,6}", fullmatch=True), unique=True))
+def test_published_version_is_higher_than_any_that_was_there(
+    folders: list[str],
+) -> None:
+    with tempfile.TemporaryDirectory() as base:
+        repository = ModelRepository(Path(base), "m")
+        repository.folder.mkdir()
+        for name in set(folders) - {".", ".."}:
+            put(repository, name)
+        before = repository.versions()
+        source = saved_model(Path(base, "source"), "new")
+        version = repository.publish(source)
+        assert version == max(before, default=0) + 1
+        assert repository.versions() == [*before, version]
+        assert not any(name.startswith(STAGING_PREFIX) for name in names(repository))

@@ -3,8 +3,9 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule
 
-from serving.server.plan import Load, State, Unload, next_action
+from serving.server.plan import Load, State, Unload, aspired, next_action
 
 AVAILABLE, END = State.AVAILABLE, State.END
 LOADING, UNLOADING = State.LOADING, State.UNLOADING
@@ -96,3 +97,64 @@ def test_steps_end_and_never_leave_a_model_without_versions(
     available = {version for version, state in states.items() if state is AVAILABLE}
     if found and max(found) not in broken - serving:
         assert available == {max(found)}
+
+
+class Server(RuleBasedStateMachine):
+    """What the plan makes of any sequence of folder contents and broken versions.
+
+    A fake of `ModelVersions`: loads and unloads are at once, failures are remembered
+    for as long as the version stays on disk.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: set[int] = set()
+        self.broken: set[int] = set()
+        self.failed: set[int] = set()
+        self.states: dict[int, State] = {}
+
+    @property
+    def serving(self) -> set[int]:
+        return {v for v, state in self.states.items() if state is AVAILABLE}
+
+    @rule(found=VERSIONS)
+    def change_disk(self, found: set[int]) -> None:
+        self.found = found
+
+    @rule(broken=VERSIONS)
+    def break_versions(self, broken: set[int]) -> None:
+        self.broken = broken
+
+    @rule(num_versions=st.integers(1, 3))
+    def tick(self, num_versions: int) -> None:
+        self.failed &= self.found
+        wanted = set(aspired(self.found, num_versions))
+        loaded: list[int] = []
+        unloaded: list[int] = []
+        while action := next_action(self.found, self.states, self.failed, num_versions):
+            before = self.serving
+            if isinstance(action, Load):
+                loaded.append(action.version)
+                assert action.version in wanted - before - self.failed
+                is_broken = action.version in self.broken
+                self.states[action.version] = END if is_broken else AVAILABLE
+                self.failed |= {action.version} & self.broken
+                continue
+            unloaded.append(action.version)
+            assert action.version in before - wanted
+            assert wanted <= before
+            self.states[action.version] = END
+            assert self.serving or not self.found
+        assert len(loaded) == len(set(loaded))
+        assert not set(loaded) & set(unloaded)
+        if not wanted & self.failed:
+            assert self.serving == wanted
+
+
+TestServer = Server.TestCase
+
+
+def test_versions_to_serve_are_the_highest() -> None:
+    assert aspired([3, 10, 2]) == [10]
+    assert aspired([3, 10, 2], 2) == [10, 3]
+    assert aspired([]) == []

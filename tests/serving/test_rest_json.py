@@ -78,6 +78,59 @@ def test_64_bit_integers_are_exact_both_ways(dtype: str, number: int) -> None:
     assert json.loads(rest_json.predictions(x)) == {"predictions": [number]}
 
 
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1))
+def test_lists_of_int64_are_exact_both_ways(numbers: list[int]) -> None:
+    x = parse(json.dumps({"inputs": numbers}), x="DT_INT64")
+    assert x["x"].tolist() == numbers
+    assert json.loads(rest_json.outputs_json(x)) == {"outputs": numbers}
+
+
+@given(st.lists(st.integers(0, 2**64 - 1), min_size=1))
+def test_lists_of_uint64_are_exact_both_ways(numbers: list[int]) -> None:
+    x = parse(json.dumps({"inputs": numbers}), x="DT_UINT64")
+    assert x["x"].tolist() == numbers
+    assert json.loads(rest_json.outputs_json(x)) == {"outputs": numbers}
+
+
+def test_floats_take_whole_numbers_and_overflow_to_infinity() -> None:
+    assert parse('{"inputs": [1, 2.5]}', x="DT_DOUBLE")["x"].tolist() == [1.0, 2.5]
+    assert parse('{"inputs": 1e39}', x="DT_FLOAT")["x"].item() == math.inf
+    assert parse('{"inputs": 1e6}', x="DT_HALF")["x"].item() == math.inf
+
+
+def test_booleans_are_no_numbers_and_numbers_no_booleans() -> None:
+    assert parse('{"inputs": [true, false]}', x="DT_BOOL")["x"].tolist() == [
+        True,
+        False,
+    ]
+    refused('{"inputs": [1]}', "1 is not of expected type: DT_BOOL", x="DT_BOOL")
+    refused('{"inputs": [true]}', "is not of expected type: DT_INT32", x="DT_INT32")
+    refused('{"inputs": [true]}', "is not of expected type: DT_FLOAT")
+
+
+def test_nan_is_no_integer() -> None:
+    refused('{"inputs": [NaN]}', "NaN is not of expected type: DT_INT64", x="DT_INT64")
+
+
+def test_lists_without_elements_keep_their_shape() -> None:
+    assert parse('{"inputs": []}', x="DT_FLOAT")["x"].shape == (0,)
+    assert parse('{"inputs": [[], []]}', x="DT_STRING")["x"].shape == (2, 0)
+    assert parse('{"instances": [[], []]}', x="DT_INT64")["x"].shape == (2, 0)
+
+
+def test_only_a_one_key_object_with_text_is_base64() -> None:
+    """Any other object is a row of named inputs."""
+    body = '{"instances": [{"b64": 5}]}'
+    assert parse(body, b64="DT_INT64")["b64"].tolist() == [5]
+    body = '{"inputs": {"b64": "/w==", "n": 1}}'
+    inputs = parse(body, b64="DT_STRING", n="DT_INT64")
+    assert inputs["b64"].item() == b"/w=="
+
+
+def test_base64_stands_alone_for_the_only_input() -> None:
+    assert parse('{"inputs": {"b64": "/w=="}}', x="DT_STRING")["x"].item() == b"\xff"
+
+
 def test_nan_and_infinity_are_bare_tokens_both_ways() -> None:
     x = parse('{"instances": [NaN, Infinity, -Infinity]}', x="DT_FLOAT")
     assert math.isnan(x["x"][0])
@@ -94,6 +147,8 @@ def test_outputs_named_bytes_are_base64_and_others_text() -> None:
     assert json.loads(rest_json.predictions(outputs)) == {
         "predictions": [{"b64": "/w=="}]
     }
+    scalar = {"a_bytes": np.array(b"\xff\x00", object)}
+    assert json.loads(rest_json.outputs_json(scalar)) == {"outputs": {"b64": "/wA="}}
     text = {"a": np.array(["é".encode()], object)}
     assert json.loads(rest_json.outputs_json(text)) == {"outputs": ["é"]}
 
@@ -120,6 +175,17 @@ def test_outputs_named_bytes_are_base64_and_others_text() -> None:
         ('{"instances": [{"x": 1}, {"y": 1}]}', "Failed to process element: 1"),
         ('{"instances": [{"x": 1}, 2]}', r"instances\[1\]: expected an object"),
         ('{"inputs": {"y": 1}}', "Missing named inputs: x"),
+        ('{"inputs": ' + "1" * 5000 + "}", "JSON Parse error: .*digits"),
+        ('{"inputs": ' + "1" * 400 + "}", "out of range for DT_FLOAT"),
+        (f'{{"inputs": {"[" * 64}1{"]" * 64}}}', "nested too deeply"),
+        (f'{{"instances": {"[" * 65}1{"]" * 65}}}', "nested too deeply"),
+        ('{"instances": [1, 2}', r"offset: 19 \(line 1, column 20\)"),
+        ('{"inputs": {"b64": "YQ=="}}', "is not of expected type: DT_FLOAT"),
+        ('{"inputs": [[1, 2], [3], [4, 5]]}', r"element 1 has shape \[1\]"),
+        ('{"inputs": [1, [2]]}', r"element 1 has shape \[1\]"),
+        ('{"instances": [[1, 2], [3, 4], 5]}', r"instances\[2\] has shape \[\]"),
+        ('{"instances": [{"b64": "YQ=="}]}', "is not of expected type: DT_FLOAT"),
+        ('{"instances": [{}]}', "Failed to process element: 0"),
     ],
 )
 def test_body_that_does_not_fit_is_refused(body: str, text: str) -> None:
@@ -129,6 +195,14 @@ def test_body_that_does_not_fit_is_refused(body: str, text: str) -> None:
 def test_body_that_is_not_text_is_refused() -> None:
     with pytest.raises(RequestError, match="not UTF-8 text"):
         rest_json.parse_body(b'{"inputs": "\xff"}')
+
+
+def test_half_a_surrogate_pair_is_refused_and_can_be_quoted() -> None:
+    """JSON may escape what UTF-8 cannot hold; the answer must be UTF-8 all the same."""
+    body = r'{"instances": ["\ud800"]}'
+    refused(body, r'"\\ud800" is not of expected type: DT_STRING', x="DT_STRING")
+    text = rest_json.error_json("\ud800 ü")
+    assert json.loads(text.encode()) == {"error": "\ud800 ü"}
 
 
 def test_integers_take_no_fractions_and_no_numbers_out_of_range() -> None:
@@ -156,6 +230,12 @@ def test_several_inputs_need_names() -> None:
         (1e30, "1e+30"),
         (123456789.0, "123456792.0"),
         (-0.0, "-0.0"),
+        (1e-7, "1e-07"),
+        (100000.0, "100000.0"),
+        (1000000.0, "1e+06"),
+        (16777216.0, "16777216.0"),
+        (3.4028234663852886e38, "3.40282347e+38"),
+        (1.401298464324817e-45, "1.4013e-45"),
     ],
 )
 def test_float32_is_written_as_tensorflow_serving_does(value: float, text: str) -> None:
@@ -165,6 +245,21 @@ def test_float32_is_written_as_tensorflow_serving_does(value: float, text: str) 
 def test_float64_is_written_with_17_digits_where_6_are_not_enough() -> None:
     assert rest_json.double_text(np.float64(1 / 3)) == "0.33333333333333331"
     assert rest_json.double_text(np.float64(0.5)) == "0.5"
+
+
+@given(st.floats(width=16))
+def test_float16_comes_back_from_its_text(value: float) -> None:
+    outputs = {"y": np.array(value, np.float16)}
+    back = np.float16(json.loads(rest_json.outputs_json(outputs))["outputs"])
+    np.testing.assert_equal(back, np.float16(value))
+
+
+@given(st.floats(width=32, allow_nan=False, allow_infinity=False))
+def test_float_is_written_as_a_float(value: float) -> None:
+    """A client that reads 1.0 as 1 would take it for an integer."""
+    text = rest_json.float_text(np.float32(value))
+    assert isinstance(json.loads(text), float)
+    assert len(text) <= len("-1.23456789e-38")
 
 
 @given(st.floats(width=32))

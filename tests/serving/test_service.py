@@ -223,9 +223,37 @@ def test_rest_names_an_unknown_signature(server: ModelServer) -> None:
     )
 
 
-def test_rest_refuses_a_version_that_is_no_int64(server: ModelServer) -> None:
-    target = "/v1/models/m/versions/99999999999999999999:predict"
-    assert ask(server, "POST", target, ROWS)[0] == 400
+@pytest.mark.parametrize("version", [str(2**63), "9" * 20, "9" * 5000])
+def test_rest_refuses_a_version_that_is_no_int64(
+    server: ModelServer, version: str
+) -> None:
+    target = f"/v1/models/m/versions/{version}:predict"
+    status, body = ask(server, "POST", target, ROWS)
+    assert status == 400
+    assert body["error"] == f"Version out of range: {version[:100]}"
+
+
+def test_rest_names_an_unknown_label(server: ModelServer) -> None:
+    assert ask(server, "POST", "/v1/models/m/labels/canary:predict", ROWS) == (
+        400,
+        {"error": "Unrecognized servable version label: canary"},
+    )
+
+
+def test_rest_takes_a_version_or_a_label_but_not_both(server: ModelServer) -> None:
+    target = "/v1/models/m/versions/5/labels/canary:predict"
+    assert ask(server, "POST", target, ROWS) == (
+        400,
+        {"error": f"Malformed request: POST {target}"},
+    )
+
+
+def test_answer_to_a_name_that_utf8_cannot_hold_is_utf8(server: ModelServer) -> None:
+    body = json.dumps(ROWS | {"signature_name": "\ud800"}).encode()
+    request = HttpRequest("POST", "/v1/models/m:predict", body)
+    status, text = answer(server, request)
+    assert status == 400
+    assert r"name: \"\ud800\" not found" in text.encode().decode()
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """TensorProto to arrays and back."""
 
+import contextlib
 from typing import Any
 
 import numpy as np
@@ -78,6 +79,78 @@ def test_tensor_that_is_not_whole_is_refused() -> None:
     refused("must be in string_val", dtype=7, tensor_content=b"abc", shape=[1])
     refused("not fully defined", dtype=1, shape=[-1])
     refused("Unsupported tensor type", dtype=0)
+
+
+def test_values_that_no_array_can_hold_are_refused() -> None:
+    refused("maximum supported dimension", dtype=1, float_val=[1], shape=[1] * 70)
+    refused("DT_COMPLEX64 tensor", dtype=8, scomplex_val=[1.0], shape=[1])
+    refused("DT_INT8 tensor of shape", dtype=6, int_val=[300], shape=[1])
+    refused("DT_UINT8 tensor of shape", dtype=4, int_val=[-1], shape=[1])
+    refused("DT_HALF tensor of shape", dtype=19, half_val=[70000], shape=[1])
+    refused("cannot be read", dtype=1, shape=[0, 1 << 62, 1 << 62])
+
+
+def test_values_left_out_of_a_tensor_without_elements_are_none() -> None:
+    tensor = apis.TensorProto(dtype=9)
+    for size in (2, 0, 3):
+        tensor.tensor_shape.dim.add(size=size)
+    assert to_array(tensor).shape == (2, 0, 3)
+
+
+def test_scalar_has_no_dimensions() -> None:
+    scalar = to_proto(np.array(b"a\x00", object))
+    assert not scalar.tensor_shape.dim
+    assert to_array(scalar).item() == b"a\x00"
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", "-0.0"])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("raw", [False, True])
+def test_special_floats_keep_their_bits(value: str, dtype: str, raw: bool) -> None:
+    array = np.array([float(value)], dtype)
+    assert to_array(to_proto(array, raw=raw)).tobytes() == array.tobytes()
+
+
+def test_array_that_is_no_block_of_memory_keeps_its_order() -> None:
+    array = np.arange(6).reshape(2, 3).T
+    for raw in (False, True):
+        np.testing.assert_array_equal(to_array(to_proto(array, raw=raw)), array)
+
+
+def test_array_without_a_tensor_type_is_refused() -> None:
+    with pytest.raises(RequestError, match="Unsupported array type: datetime64"):
+        to_proto(np.array(["2024-01-01"], "datetime64[D]"))
+
+
+@given(hnp.arrays(NUMBERS.map(np.dtype), st.integers(1, 4)), st.integers(0, 5))
+def test_short_list_is_filled_with_its_last_value(
+    array: np.ndarray[Any, Any], more: int
+) -> None:
+    tensor = to_proto(array)
+    tensor.tensor_shape.dim[0].size += more
+    filled = np.concatenate([array, np.repeat(array[-1:], more)])
+    np.testing.assert_array_equal(to_array(tensor), filled)
+
+
+@given(
+    st.builds(
+        apis.TensorProto,
+        dtype=st.integers(0, 30),
+        tensor_content=st.binary(max_size=16),
+        float_val=st.lists(st.floats(width=32), max_size=3),
+        int_val=st.lists(st.integers(-(2**31), 2**31 - 1), max_size=3),
+        half_val=st.lists(st.integers(-(2**31), 2**31 - 1), max_size=3),
+        scomplex_val=st.lists(st.floats(width=32), max_size=3),
+        string_val=st.lists(st.binary(), max_size=3),
+        bool_val=st.lists(st.booleans(), max_size=3),
+    ),
+    st.lists(st.integers(-1, 3) | st.integers(-(2**63), 2**63 - 1), max_size=4),
+)
+def test_any_tensor_is_read_or_refused(tensor: Any, sizes: list[int]) -> None:
+    for size in sizes:
+        tensor.tensor_shape.dim.add(size=size)
+    with contextlib.suppress(RequestError):
+        assert to_array(tensor).shape == tuple(sizes)
 
 
 def test_shape_that_would_fill_the_memory_is_refused() -> None:

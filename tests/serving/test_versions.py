@@ -56,8 +56,10 @@ class Loader:
     def __init__(self) -> None:
         self.broken: set[int] = set()
         self.loaded: list[FakeModel] = []
+        self.tried: list[int] = []
 
     def __call__(self, path: Path) -> FakeModel:
+        self.tried.append(int(path.name))
         if int(path.name) in self.broken:
             raise ValueError("no variables")
         self.loaded.append(FakeModel(path))
@@ -112,6 +114,42 @@ def test_failed_load_keeps_the_old_version_and_says_why(
     assert served(versions) == 1
     assert states(versions) == {2: State.END, 1: State.AVAILABLE}
     assert versions.status(2)[0].error == "no variables"
+
+
+def test_failed_version_is_loaded_once_however_often_the_disk_is_looked_at(
+    versions: ModelVersions, repository: FakeRepository, loader: Loader
+) -> None:
+    loader.broken, repository.found = {2}, [2]
+    for _ in range(3):
+        versions.tick()
+    assert loader.tried == [2]
+
+
+def test_version_after_a_failed_one_replaces_the_old_one(
+    versions: ModelVersions, repository: FakeRepository, loader: Loader
+) -> None:
+    loader.broken = {2}
+    for found in ([1], [1, 2], [1, 2, 3]):
+        repository.found = found
+        versions.tick()
+    assert served(versions) == 3
+    assert states(versions) == {3: State.AVAILABLE, 2: State.END, 1: State.END}
+    assert versions.status(1)[0].error == ""
+
+
+def test_version_that_goes_away_before_it_is_loaded_keeps_the_old_one(
+    repository: FakeRepository,
+) -> None:
+    def load(path: Path) -> FakeModel:
+        if path.name == "2":
+            raise RepositoryError("no version 2")
+        return FakeModel(path)
+
+    versions = ModelVersions("m", repository, load)
+    for found in ([1], [1, 2], [1]):
+        repository.found = found
+        versions.tick()
+        assert served(versions) == 1
 
 
 def test_failed_version_is_tried_again_after_it_went_away(
@@ -194,6 +232,52 @@ def test_version_in_use_is_closed_only_after_its_last_request(
         assert not loader.loaded[0].is_closed
     swap.join(DEADLINE_S)
     assert loader.loaded[0].is_closed
+
+
+def test_request_that_fails_lets_go_of_its_version(
+    versions: ModelVersions, repository: FakeRepository, loader: Loader
+) -> None:
+    repository.found = [1]
+    versions.tick()
+    with pytest.raises(KeyError), versions.use():
+        raise KeyError
+    repository.found = [1, 2]
+    versions.tick()
+    assert loader.loaded[0].is_closed
+
+
+def test_version_in_use_is_still_found_by_no_new_request(
+    versions: ModelVersions, repository: FakeRepository, loader: Loader
+) -> None:
+    repository.found = [1]
+    versions.tick()
+    repository.found = []
+    unloading = threading.Event()
+    empty = threading.Thread(target=versions.tick)
+    with versions.use():
+        empty.start()
+        while states(versions)[1] is not State.UNLOADING:
+            unloading.wait(0.001)
+        with pytest.raises(RequestError, match=r"Latest\(m\)"), versions.use():
+            pass
+    empty.join(DEADLINE_S)
+    assert states(versions) == {1: State.END}
+
+
+def test_poll_interval_of_0_never_looks_again(
+    versions: ModelVersions, repository: FakeRepository
+) -> None:
+    """As in TensorFlow Serving; it must not look without a pause either."""
+
+    class Stopped(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            assert timeout is None
+            return True
+
+    repository.found = [1]
+    poll([versions], 0.0, Stopped())
+    with pytest.raises(RequestError):
+        versions.status()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,94 @@
+"""`taxiway config`: the settings checked, shown, and described for editors."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pipeline.cli import main
+from pipeline.config import settings_json_schema
+
+SETTINGS = """\
+project: delays
+data: {files: flights.csv}
+label: {column: late, kind: binary}
+features:
+  distance: {kind: numeric}
+  origin: {kind: categorical}
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> str:
+    (tmp_path / "taxiway.yaml").write_text(SETTINGS)
+    return str(tmp_path)
+
+
+def test_right_settings_are_told_in_brief(
+    project: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["-c", project, "config", "check"]) == 0
+    assert capsys.readouterr().out == (
+        f"{project}/taxiway.yaml: no faults; 2 features from 2 columns, "
+        "binary label 'late'\n"
+    )
+
+
+def test_code_is_imported_only_when_asked(
+    project: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    command = ["-c", project, "--set", "trainer.model=not_there.build", "config"]
+    assert main([*command, "check"]) == 0
+    assert main([*command, "check", "--code"]) == 1
+    assert capsys.readouterr().err == (
+        f"taxiway: not_there.build: no module 'not_there' in {project} "
+        "or among installed packages\n"
+    )
+
+
+def test_wrong_settings_exit_with_2_and_a_line_for_each_fault(
+    project: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    faults = ["--set", "trainer.epochs=x", "--set", "trainer.seed=y"]
+    assert main(["-c", project, "config", "check", *faults]) == 2
+    assert capsys.readouterr().err == (
+        'taxiway: taxiway.yaml: trainer.epochs: got "x", allowed: a whole number '
+        "from --set trainer.epochs\n"
+        'taxiway.yaml: trainer.seed: got "y", allowed: a whole number '
+        "from --set trainer.seed\n"
+    )
+
+
+@pytest.mark.parametrize("arguments", [[], ["--json"]])
+def test_shown_settings_have_defaults_and_overrides(
+    arguments: list[str], project: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["-c", project, "--set", "trainer.epochs=7", "config", "show"]
+    assert main([*command, *arguments]) == 0
+    text = capsys.readouterr().out
+    shown = json.loads(text) if arguments else yaml.safe_load(text)
+    assert shown["trainer"]["epochs"] == 7
+    assert shown["schema"]["on_anomaly"] == "error"
+    assert shown["push"]["model"] == "delays"
+
+
+def test_shown_settings_can_be_loaded_again(
+    project: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    main(["-c", project, "config", "show"])
+    copy = tmp_path / "copy.yaml"
+    copy.write_text(capsys.readouterr().out)
+    assert main(["-c", str(copy), "config", "check"]) == 0
+
+
+def test_the_schema_needs_no_project(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["config", "schema"]) == 0
+    assert json.loads(capsys.readouterr().out) == settings_json_schema()
