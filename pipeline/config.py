@@ -9,7 +9,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
-from components.evaluator.config import EvaluatorSettings, Metric
+from components.evaluator.config import METRICS_FOR, EvaluatorSettings
 from components.example_gen.config import DataSettings
 from components.example_validator.config import SchemaSettings
 from components.features import Feature, FeatureTable, Label
@@ -296,27 +296,6 @@ def _wrong_paths(settings: ProjectSettings) -> Iterator[tuple[yaml_source.Path, 
         allowed = "a path, ~ for your home folder"
         got = settings.push.base_path
         yield ("push", "base_path"), f'got "{got}", allowed: {allowed}'
-
-
-METRICS_FOR: Mapping[str, frozenset[Metric]] = {
-    "binary": frozenset(
-        {
-            "auc",
-            "auc_precision_recall",
-            "binary_accuracy",
-            "precision",
-            "recall",
-            "binary_crossentropy",
-            "calibration",
-        }
-    ),
-    "multiclass": frozenset(
-        {"sparse_categorical_accuracy", "sparse_categorical_crossentropy"}
-    ),
-    "regression": frozenset(
-        {"mean_absolute_error", "mean_squared_error", "root_mean_squared_error"}
-    ),
-}
 
 
 def _unfit(metric: str, settings: ProjectSettings) -> str:

@@ -20,7 +20,7 @@ class RowsError(ServingError):
     """Rows that cannot be read or do not fit the signature."""
 
 
-def parse_rows(text: str, name: str) -> list[Row]:
+def parse_rows(text: str, name: str, delimiter: str = ",") -> list[Row]:
     """Parse CSV with a header, a JSON list of objects, or one object a line.
 
     Raises:
@@ -28,14 +28,17 @@ def parse_rows(text: str, name: str) -> list[Row]:
     """
     text = text.removeprefix("\ufeff")
     start = text.lstrip()[:1]
-    rows = _parse_json(text, name) if start in {"[", "{"} else _parse_csv(text, name)
+    if start in {"[", "{"}:
+        rows = _parse_json(text, name)
+    else:
+        rows = _parse_csv(text, name, delimiter)
     if not rows:
         raise RowsError(f"{name}: no rows")
     return rows
 
 
-def _parse_csv(text: str, name: str) -> list[Row]:
-    reader = csv.DictReader(io.StringIO(text))
+def _parse_csv(text: str, name: str, delimiter: str) -> list[Row]:
+    reader = csv.DictReader(io.StringIO(text), delimiter=delimiter)
     rows: list[Row] = []
     try:
         _check_header(reader.fieldnames or (), name)

@@ -6,8 +6,10 @@ import apache_beam as beam
 import tensorflow_model_analysis as tfma
 from tfx import v1 as tfx
 from tfx.components.evaluator import constants
+from tfx.utils import path_utils
 
 from components.evaluator.analysis import analyse, build_eval_config, read_metrics
+from components.evaluator.comparable import why_not_comparable
 from components.evaluator.config import EvaluatorSettings
 from components.evaluator.verdict import judge
 from components.features import FeatureTable
@@ -39,12 +41,19 @@ def Evaluator(
     asked = EvaluatorSettings.model_validate_json(settings)
     table = FeatureTable.model_validate_json(feature_table)
     models = {tfma.CANDIDATE_KEY: model}
+    notes: tuple[str, ...] = ()
     if baseline_model is not None:
-        models[tfma.BASELINE_KEY] = baseline_model
+        path = Path(path_utils.serving_model_path(baseline_model.uri))
+        reason = why_not_comparable(table, path)
+        if reason is None:
+            models[tfma.BASELINE_KEY] = baseline_model
+        else:
+            notes = (f"not compared with the blessed baseline: {reason}",)
+            baseline_model = None
     config = build_eval_config(asked, table, baseline_model is not None)
     analyse(examples, models, config, evaluation.uri, asked.batch_size, beam_pipeline)
     if baseline_model is None:
-        verdict = judge(asked, read_metrics(evaluation.uri, None), None)
+        verdict = judge(asked, read_metrics(evaluation.uri, None), None, notes)
     else:
         candidate, baseline = (
             read_metrics(evaluation.uri, name)

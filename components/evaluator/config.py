@@ -1,6 +1,7 @@
 """Settings of the Evaluator: metrics, slices and the thresholds that bless."""
 
-from typing import Annotated, Literal, get_args
+from collections.abc import Mapping
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -20,9 +21,24 @@ Metric = Literal[
     "mean_squared_error",
     "root_mean_squared_error",
 ]
-LOWER_IS_BETTER = frozenset(
-    metric for metric in get_args(Metric) if metric.endswith(("crossentropy", "error"))
-)
+METRICS_FOR: Mapping[str, tuple[Metric, ...]] = {
+    "binary": (
+        "auc",
+        "auc_precision_recall",
+        "binary_accuracy",
+        "precision",
+        "recall",
+        "binary_crossentropy",
+        "calibration",
+    ),
+    "multiclass": ("sparse_categorical_accuracy", "sparse_categorical_crossentropy"),
+    "regression": (
+        "mean_absolute_error",
+        "mean_squared_error",
+        "root_mean_squared_error",
+    ),
+}
+"""Metrics that fit a label, by its kind."""
 
 
 class Threshold(Settings):

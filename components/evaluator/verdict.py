@@ -31,7 +31,10 @@ class Verdict(Settings):
 
 
 def judge(
-    settings: EvaluatorSettings, candidate: BySlice, baseline: BySlice | None
+    settings: EvaluatorSettings,
+    candidate: BySlice,
+    baseline: BySlice | None,
+    known: tuple[str, ...] = (),
 ) -> Verdict:
     """Hold a candidate's metrics to the thresholds.
 
@@ -43,9 +46,12 @@ def judge(
         settings: Thresholds and the smallest slice worth judging.
         candidate: Metrics by slice (`origin=JFK`); '' is the whole split.
         baseline: The same of the blessed baseline, if there is one.
+        known: Notes that the verdict carries on.
     """
     reasons: list[str] = []
-    notes: list[str] = [] if settings.thresholds else ["no thresholds are set"]
+    notes = [*known]
+    if not settings.thresholds:
+        notes.append("no thresholds are set")
     overall = candidate.get(WHOLE_SPLIT, {})
     if not overall.get(EXAMPLE_COUNT):
         reasons.append("the eval split has no examples")

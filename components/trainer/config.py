@@ -6,6 +6,9 @@ from pydantic import Field
 
 from serving.settings import Settings
 
+TABLE_FILE = "assets.extra/taxiway_features.json"
+"""Where an exported model keeps the feature table that it was made from."""
+
 Positive = Annotated[int, Field(ge=1)]
 
 

@@ -13,12 +13,14 @@ slice by their transformed values.
 
 import functools
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import keras
 import tensorflow as tf
 import tensorflow_transform as tft
 
 from components.features import FeatureTable, Label
+from components.trainer.config import TABLE_FILE
 from components.transform.preprocess import LABEL_VOCABULARY
 from serving.client.names import tensor_name
 
@@ -147,3 +149,6 @@ def export(
     """Write the SavedModel with its signatures into a new folder."""
     module = ServingModel(model, transform, table)
     tf.saved_model.save(module, folder, signatures=module.signatures())
+    path = Path(folder, TABLE_FILE)
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(table.model_dump_json(indent=2))

@@ -13,7 +13,7 @@ from pipeline.scaffold.guess import Guess, guess
 from pipeline.scaffold.guess_label import guess_label
 from pipeline.scaffold.leaks import same_as_label
 from pipeline.scaffold.names import project_name
-from pipeline.scaffold.profile import Table, profile
+from pipeline.scaffold.profile import profile
 from pipeline.scaffold.render import render
 from pipeline.user_code import refuse_reserved_names
 
@@ -116,11 +116,5 @@ def _report(made: Guess, target: Path, folder: Path) -> Iterator[str]:
     yield f"wrote     {target}"
     at = "" if folder == Path() else f" -c {folder}"
     yield f"next      look through {FILE_NAME}: is the label right, what gives it away?"
-    for command in ("run", "serve", *_predict(table)):
+    for command in ("run", "serve", f"predict {table.file}"):
         yield f"          taxiway{at} {command}"
-
-
-def _predict(table: Table) -> Iterator[str]:
-    """Yield the command only where it can read the file."""
-    if (table.dialect.encoding, table.dialect.delimiter) == ("utf-8", ","):
-        yield f"predict {table.file}"

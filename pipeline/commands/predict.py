@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,15 @@ TIMEOUT_S = 60.0
 MAX_SHOWN_COLUMNS = 5
 
 
+@dataclass(frozen=True)
+class _Dialect:
+    """How a file is read where no settings say it."""
+
+    encoding: str = "utf-8"
+    delimiter: str = ","
+    null_values: tuple[str, ...] = ("",)
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     parser.add_argument("rows", help="CSV or JSON file with raw columns; - is stdin")
@@ -36,7 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the model's outputs for each row."""
     settings = _settings(args)
-    rows = parse_rows(_read(args.rows), args.rows)[: args.limit]
+    data = settings.data if settings else _Dialect()
+    text = _read(args.rows, data.encoding)
+    rows = parse_rows(text, args.rows, data.delimiter)[: args.limit]
     client = connect(args.api, _address(args, settings), _model(args, settings))
     try:
         specs = client.inputs(args.signature, args.timeout)
@@ -44,8 +56,7 @@ def run(args: argparse.Namespace) -> int:
         unused = unused_columns(named, specs)
         if unused:
             print(f"columns not used: {', '.join(unused)}", file=sys.stderr)
-        nulls = settings.data.null_values if settings else ("",)
-        columns = to_columns(named, specs, nulls)
+        columns = to_columns(named, specs, data.null_values)
         outputs = client.predict(columns, args.signature, args.timeout)
     finally:
         client.close()
@@ -93,13 +104,13 @@ def _model(args: argparse.Namespace, settings: ProjectSettings | None) -> str:
     return model
 
 
-def _read(name: str) -> str:
+def _read(name: str, encoding: str) -> str:
     if name == "-":
         return sys.stdin.read()
     try:
-        return Path(name).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or f"not UTF-8 text: {error}"
+        return Path(name).read_text(encoding=encoding)
+    except (OSError, UnicodeDecodeError, LookupError) as error:
+        reason = getattr(error, "strerror", None) or f"not {encoding} text: {error}"
         raise RowsError(f"{name}: cannot be read: {reason}") from error
 
 

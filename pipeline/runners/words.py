@@ -62,10 +62,12 @@ def _verdict(verdict: Summary) -> str:
     what = "blessed" if verdict["blessed"] else "NOT blessed"
     compared = f", compared with {baseline_words(verdict)}"
     against = compared if verdict["baseline_metrics"] else ""
-    return (
+    first = (
         f"{what} on {verdict['num_examples']:,} examples{against}: "
         f"{metrics_words(verdict['metrics'])}"
     )
+    notes = (f"note: {note}" for note in verdict.get("notes", ()))
+    return "\n".join((first, *notes))
 
 
 def _version(summary: Summary) -> str:

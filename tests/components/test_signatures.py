@@ -13,19 +13,19 @@ from serving.client.names import tensor_name
 pytestmark = pytest.mark.integration
 
 ROWS: list[dict[str, Any]] = [
-    {"x": 1.5, "n": 3, "ci ty/µ, x": "Köln", "note": "a, b", "hour": 23, "y": 1},
-    {"x": -2.0, "n": 7, "ci ty/µ, x": "Oslo", "note": "", "hour": 0, "y": 0},
-    {"x": None, "n": None, "ci ty/µ, x": None, "note": None, "hour": None, "y": 1},
-    {"x": 1e6, "n": 2**40, "ci ty/µ, x": "Nowhere", "note": "\n", "hour": 12, "y": 0},
-    {"x": math.inf, "n": -1, "ci ty/µ, x": "Oslo", "note": "µ", "hour": 6, "y": 1},
-    {"x": None, "n": 3, "ci ty/µ, x": "Köln", "note": "a", "hour": 23, "y": 0},
+    {"x": 1.5, "n": 3, "ci ty/µ, x": "Köln", "note": "a, b", "class": 23, "y": 1},
+    {"x": -2.0, "n": 7, "ci ty/µ, x": "Oslo", "note": "", "class": 0, "y": 0},
+    {"x": None, "n": None, "ci ty/µ, x": None, "note": None, "class": None, "y": 1},
+    {"x": 1e6, "n": 2**40, "ci ty/µ, x": "Nowhere", "note": "\n", "class": 12, "y": 0},
+    {"x": math.inf, "n": -1, "ci ty/µ, x": "Oslo", "note": "µ", "class": 6, "y": 1},
+    {"x": None, "n": 3, "ci ty/µ, x": "Köln", "note": "a", "class": 23, "y": 0},
 ] * 20
 DTYPES = {
     "x": "float",
     "n": "int",
     "ci ty/µ, x": "string",
     "note": "string",
-    "hour": "int",
+    "class": "int",
 }
 
 
@@ -83,7 +83,12 @@ def _train(folder: Path) -> Trained:
                     "hash_buckets": 7,
                 },
                 "city_x": {"kind": "crossed", "of": ["city", "x_bucket"]},
-                "hour": {"kind": "cyclic", "period": 24, "dtype": "int"},
+                "hour": {
+                    "kind": "cyclic",
+                    "column": "class",
+                    "period": 24,
+                    "dtype": "int",
+                },
                 "note": {"kind": "text"},
             },
         }
