@@ -55,70 +55,83 @@ def beam_args(settings: ProjectSettings) -> list[str]:
 
 
 def _components(settings: ProjectSettings, data_digest: str) -> list[BaseNode]:
-    table = settings.table
-    request = IngestRequest.build(
-        settings.root, settings.data, table, settings.slice_columns
-    )
-    example_gen = ExampleGen(
-        request=request.model_dump_json(), data_digest=data_digest
-    ).with_id(steps.EXAMPLE_GEN.id)
-    statistics_gen = tfx.components.StatisticsGen(
-        examples=example_gen.outputs["examples"]
-    ).with_id(steps.STATISTICS_GEN.id)
-    schema_gen = _schema(settings, statistics_gen)
-    validator = ExampleValidator(
-        statistics=statistics_gen.outputs["statistics"],
-        schema=schema_gen.outputs["schema"],
-        settings=settings.schema_.model_dump_json(),
-    ).with_id(steps.EXAMPLE_VALIDATOR.id)
-    own_transform = settings.transform.preprocessing_fn
-    table_config = {"feature_table": table.model_dump_json()}
-    transform = tfx.components.Transform(
-        examples=example_gen.outputs["examples"],
-        schema=schema_gen.outputs["schema"],
-        preprocessing_fn=own_transform or TRANSFORM_FN,
-        custom_config=table_config,
-        disable_statistics=True,
-    ).with_id(steps.TRANSFORM.id)
-    transform.add_upstream_node(validator)
-    trainer = tfx.components.Trainer(
-        run_fn=TRAINER_FN,
-        examples=transform.outputs["transformed_examples"],
-        transform_graph=transform.outputs["transform_graph"],
-        schema=schema_gen.outputs["schema"],
-        train_args=tfx.proto.TrainArgs(),
-        eval_args=tfx.proto.EvalArgs(),
-        custom_config={**table_config, "trainer": settings.trainer.model_dump_json()},
-    ).with_id(steps.TRAINER.id)
-    baseline = tfx.dsl.Resolver(
+    data = _DataSteps(settings, data_digest)
+    model = _ModelSteps(settings, data)
+    return [*data.nodes, *model.nodes]
+
+
+class _DataSteps:
+    """From files to a schema that they are held to."""
+
+    def __init__(self, settings: ProjectSettings, data_digest: str) -> None:
+        request = IngestRequest.build(
+            settings.root, settings.data, settings.table, settings.slice_columns
+        )
+        self.example_gen = ExampleGen(
+            request=request.model_dump_json(), data_digest=data_digest
+        ).with_id(steps.EXAMPLE_GEN.id)
+        self.examples = self.example_gen.outputs["examples"]
+        statistics_gen = tfx.components.StatisticsGen(examples=self.examples).with_id(
+            steps.STATISTICS_GEN.id
+        )
+        schema_gen = _schema(settings, statistics_gen)
+        self.schema = schema_gen.outputs["schema"]
+        self.validator = ExampleValidator(
+            statistics=statistics_gen.outputs["statistics"],
+            schema=self.schema,
+            settings=settings.schema_.model_dump_json(),
+        ).with_id(steps.EXAMPLE_VALIDATOR.id)
+        self.nodes = [self.example_gen, statistics_gen, schema_gen, self.validator]
+
+
+class _ModelSteps:
+    """From examples to a published version."""
+
+    def __init__(self, settings: ProjectSettings, data: _DataSteps) -> None:
+        table = {"feature_table": settings.table.model_dump_json()}
+        transform = tfx.components.Transform(
+            examples=data.examples,
+            schema=data.schema,
+            preprocessing_fn=settings.transform.preprocessing_fn or TRANSFORM_FN,
+            custom_config=table,
+            disable_statistics=True,
+        ).with_id(steps.TRANSFORM.id)
+        # It reads none of the validator's outputs, but must not start before the gate.
+        transform.add_upstream_node(data.validator)
+        trainer = tfx.components.Trainer(
+            run_fn=TRAINER_FN,
+            examples=transform.outputs["transformed_examples"],
+            transform_graph=transform.outputs["transform_graph"],
+            schema=data.schema,
+            train_args=tfx.proto.TrainArgs(),
+            eval_args=tfx.proto.EvalArgs(),
+            custom_config={**table, "trainer": settings.trainer.model_dump_json()},
+        ).with_id(steps.TRAINER.id)
+        baseline = _baseline()
+        evaluator = Evaluator(
+            examples=data.examples,
+            model=trainer.outputs["model"],
+            baseline_model=baseline.outputs["model"],
+            settings=settings.evaluator.model_dump_json(),
+            **table,
+        ).with_id(steps.EVALUATOR.id)
+        pusher = Pusher(
+            model=trainer.outputs["model"],
+            model_blessing=evaluator.outputs["blessing"],
+            base_path=str(settings.push.base_path),
+            model_name=settings.push.model,
+        ).with_id(steps.PUSHER.id)
+        self.nodes = [transform, trainer, baseline, evaluator, pusher]
+
+
+def _baseline() -> BaseNode:
+    """Resolve the newest blessed model of any earlier run."""
+    types = tfx.types.standard_artifacts
+    return tfx.dsl.Resolver(
         strategy_class=tfx.dsl.experimental.LatestBlessedModelStrategy,
-        model=tfx.dsl.Channel(type=tfx.types.standard_artifacts.Model),
-        model_blessing=tfx.dsl.Channel(type=tfx.types.standard_artifacts.ModelBlessing),
+        model=tfx.dsl.Channel(type=types.Model),
+        model_blessing=tfx.dsl.Channel(type=types.ModelBlessing),
     ).with_id(steps.BASELINE_RESOLVER_ID)
-    evaluator = Evaluator(
-        examples=example_gen.outputs["examples"],
-        model=trainer.outputs["model"],
-        baseline_model=baseline.outputs["model"],
-        settings=settings.evaluator.model_dump_json(),
-        **table_config,
-    ).with_id(steps.EVALUATOR.id)
-    pusher = Pusher(
-        model=trainer.outputs["model"],
-        model_blessing=evaluator.outputs["blessing"],
-        base_path=str(settings.push.base_path),
-        model_name=settings.push.model,
-    ).with_id(steps.PUSHER.id)
-    return [
-        example_gen,
-        statistics_gen,
-        schema_gen,
-        validator,
-        transform,
-        trainer,
-        baseline,
-        evaluator,
-        pusher,
-    ]
 
 
 def _schema(settings: ProjectSettings, statistics_gen: BaseNode) -> BaseNode:
