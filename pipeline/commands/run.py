@@ -1,6 +1,7 @@
 """`taxiway run`: run the pipeline on this machine."""
 
 import argparse
+import shlex
 import time
 
 from rich.console import Console
@@ -74,4 +75,4 @@ def _resume_command(args: argparse.Namespace) -> str:
         parts += ["-c", str(args.config)]
     for override in args.overrides:
         parts += ["--set", override]
-    return " ".join([*parts, "run"])
+    return shlex.join([*parts, "run"])
