@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import digests, steps
+from pipeline.errors import CacheError
 from pipeline.steps import Step
 
 Summary = dict[str, Any]
@@ -142,5 +143,11 @@ class Cache:
 
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
-        with closing(sqlite3.connect(self._path)) as db, db:
-            yield db
+        try:
+            with closing(sqlite3.connect(self._path)) as db, db:
+                yield db
+        except sqlite3.DatabaseError as error:
+            raise CacheError(
+                f"{self._path}: {error}; delete the file: every step then runs again, "
+                "and nothing that was published is lost"
+            ) from error

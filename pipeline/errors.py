@@ -6,6 +6,7 @@ TaxiwayError
     ├── UserCodeError     the project's own modules cannot be used
     ├── MissingExtraError a command needs packages that are not installed
     ├── ScaffoldError     no project can be made from the CSV file
+    ├── CacheError        the record of what is cached is damaged
     ├── MetadataError     the history of runs cannot be read
     └── StepError         a step could not be started
 """
@@ -33,6 +34,10 @@ class MissingExtraError(PipelineError):
 
 class ScaffoldError(PipelineError):
     """No project can be made from the CSV file."""
+
+
+class CacheError(PipelineError):
+    """The record of what is cached is damaged."""
 
 
 class MetadataError(PipelineError):

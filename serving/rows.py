@@ -112,12 +112,6 @@ def to_columns(
     return {spec.name: _column(rows, spec, nulls) for spec in specs}
 
 
-def unused_columns(rows: Sequence[Row], specs: Iterable[InputSpec]) -> list[str]:
-    """Return the columns of the rows that no input takes."""
-    names = {spec.name for spec in specs}
-    return sorted({key for row in rows for key in row} - names)
-
-
 def _column(rows: Sequence[Row], spec: InputSpec, nulls: frozenset[str]) -> Array:
     dtype = numpy_dtype(DTYPE_ENUMS[spec.dtype])
     values = np.empty((len(rows), 1), dtype)

@@ -91,6 +91,17 @@ Split = Annotated[
 ]
 
 
+def split_columns(split: Split) -> tuple[str, ...]:
+    """Return the columns that must be read to decide the split."""
+    match split:
+        case HashSplit():
+            return split.key
+        case TimeSplit() | ColumnSplit():
+            return (split.column,)
+        case FilesSplit():
+            return ()
+
+
 class DataSettings(Settings):
     """Where the rows come from."""
 

@@ -24,8 +24,9 @@ def find_sources(request: IngestRequest) -> list[Source]:
 
 
 def _match(root: Path, pattern: str) -> list[Path]:
-    full = root / Path(pattern).expanduser()
-    if full.is_dir():
+    # The project's own path may hold `[` and `*`, and means them.
+    full = Path(glob.escape(str(root))) / Path(pattern).expanduser()
+    if (root / Path(pattern).expanduser()).is_dir():
         raise DataError(
             f"data: {pattern} is a folder; name its files, for example "
             f"{Path(pattern) / '*.csv'}"
@@ -36,7 +37,7 @@ def _match(root: Path, pattern: str) -> list[Path]:
     files = [file for file in files if file.is_file()]
     if not files:
         kind = "no file matches" if glob.has_magic(pattern) else "no file"
-        raise DataError(f"data: {kind} {full}")
+        raise DataError(f"data: {kind} {root / pattern}")
     return files
 
 

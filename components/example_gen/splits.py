@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 from components.errors import DataError
 from components.example_gen.config import (
     ColumnSplit,
-    FilesSplit,
     HashSplit,
     Split,
     TimeRange,
     TimeSplit,
+    split_columns,
 )
 from components.features import Dtype
 
@@ -24,17 +24,6 @@ SPLITS = ("train", "eval")
 TRAIN, EVAL, HELD_OUT = 0, 1, 2
 Assignment = npt.NDArray[np.int8]
 Mask = npt.NDArray[np.bool_]
-
-
-def split_columns(split: Split) -> tuple[str, ...]:
-    """Return the columns that must be read to decide the split."""
-    match split:
-        case HashSplit():
-            return split.key
-        case TimeSplit() | ColumnSplit():
-            return (split.column,)
-        case FilesSplit():
-            return ()
 
 
 def columns_to_read(split: Split, dtypes: Mapping[str, Dtype]) -> dict[str, Dtype]:

@@ -11,15 +11,18 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from pipeline.config import ProjectSettings, load_settings
 from serving.client import connect
 from serving.client.names import tensor_name
-from serving.client.protocol import Array
-from serving.rows import Row, RowsError, parse_rows, to_columns, unused_columns
+from serving.client.protocol import Array, InputSpec
+from serving.rows import Row, RowsError, parse_rows, to_columns
 
 TIMEOUT_S = 60.0
+MAX_TIMEOUT_S = 86400.0
 MAX_SHOWN_COLUMNS = 5
+EXAMPLES_INPUT = "examples"
 
 
 @dataclass(frozen=True)
@@ -38,9 +41,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--address", help="host:port of the server")
     parser.add_argument("--model", help="name of the model")
     parser.add_argument("--signature", default="serving_columns")
-    parser.add_argument("--limit", type=int, help="ask about the first rows only")
-    parser.add_argument("--timeout", type=float, default=TIMEOUT_S, help="in seconds")
+    parser.add_argument(
+        "--limit", type=_positive_int, help="ask about the first rows only"
+    )
+    parser.add_argument(
+        "--timeout", type=_positive, default=TIMEOUT_S, help="in seconds"
+    )
     parser.add_argument("--json", action="store_true", help="print one object a row")
+
+
+def _positive_int(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"got {text}, allowed: 1 or more")
+    return number
+
+
+def _positive(text: str) -> float:
+    number = float(text)
+    if not 0 < number < MAX_TIMEOUT_S:
+        raise argparse.ArgumentTypeError(
+            f"got {text}, allowed: above 0 and below {MAX_TIMEOUT_S:g}"
+        )
+    return number
 
 
 def run(args: argparse.Namespace) -> int:
@@ -52,21 +75,37 @@ def run(args: argparse.Namespace) -> int:
     client = connect(args.api, _address(args, settings), _model(args, settings))
     try:
         specs = client.inputs(args.signature, args.timeout)
-        named = [{tensor_name(key): cell for key, cell in row.items()} for row in rows]
-        unused = unused_columns(named, specs)
+        _refuse_examples(specs, args.signature)
+        used, unused = _sort_columns(rows[0], specs)
         if unused:
             print(f"columns not used: {', '.join(unused)}", file=sys.stderr)
+        named = [{tensor_name(key): cell for key, cell in row.items()} for row in rows]
         columns = to_columns(named, specs, data.null_values)
         outputs = client.predict(columns, args.signature, args.timeout)
     finally:
         client.close()
+    answers = by_row(outputs, len(rows))
     if args.json:
-        for row, answer in zip(rows, by_row(outputs, len(rows)), strict=True):
+        for row, answer in zip(rows, answers, strict=True):
             print(json.dumps({**row, **answer}, ensure_ascii=False))
     else:
-        shown = [spec.name for spec in specs][:MAX_SHOWN_COLUMNS]
-        Console().print(_table(named, by_row(outputs, len(rows)), shown))
+        Console().print(_table(rows, answers, used[:MAX_SHOWN_COLUMNS]))
     return 0
+
+
+def _refuse_examples(specs: Sequence[InputSpec], signature: str) -> None:
+    if [spec.name for spec in specs] == [EXAMPLES_INPUT]:
+        raise RowsError(
+            f"signature {signature!r} takes serialized tf.Examples, not columns; "
+            "leave --signature out, or name one that takes columns"
+        )
+
+
+def _sort_columns(row: Row, specs: Sequence[InputSpec]) -> tuple[list[str], list[str]]:
+    """Return the file's columns that the model reads, and the others, in order."""
+    inputs = {spec.name for spec in specs}
+    used = [column for column in row if tensor_name(column) in inputs]
+    return used, [column for column in row if column not in used]
 
 
 def by_row(outputs: Mapping[str, Array], num_rows: int) -> list[dict[str, Any]]:
@@ -119,13 +158,18 @@ def _table(
 ) -> Table:
     table = Table(box=None, header_style="bold")
     for name in shown:
-        table.add_column(name, overflow="ellipsis", max_width=16, no_wrap=True)
+        table.add_column(_cell(name), overflow="ellipsis", max_width=16, no_wrap=True)
     for name in answers[0]:
-        table.add_column(name, style="green")
+        table.add_column(_cell(name), style="green")
     for row, answer in zip(rows, answers, strict=True):
-        inputs = [str(row[name]) for name in shown]
-        table.add_row(*inputs, *map(_number, answer.values()))
+        inputs = [_cell(row.get(name, "")) for name in shown]
+        table.add_row(*inputs, *(_cell(_number(value)) for value in answer.values()))
     return table
+
+
+def _cell(value: object) -> Text:
+    """Return a cell as it is: no markup, and on one line."""
+    return Text(" ".join(str(value).split()))
 
 
 def _number(value: Any) -> str:

@@ -47,7 +47,7 @@ def report(record: RunRecord, console: Console, resume: str) -> int:
             f"[red]{failed.id} failed[/] after {failed.seconds:.1f} s: "
             f"{escape(failed.reason or '')}\n"
             f"  log:    {failed.log}\n"
-            f"  resume: {resume}   (what succeeded is cached)",
+            f"  resume: {escape(resume)}   (what succeeded is cached)",
             soft_wrap=True,
         )
         return FAILED

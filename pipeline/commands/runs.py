@@ -10,6 +10,7 @@ from rich.table import Table
 
 from pipeline.config import load_settings
 from pipeline.extras import require_tfx
+from pipeline.steps import STEPS
 
 if TYPE_CHECKING:
     from pipeline.metadata import ArtifactRecord, RunHistory
@@ -57,7 +58,8 @@ def _overview(runs: "list[RunHistory]") -> Table:
 
 
 def _states(run: "RunHistory") -> str:
-    states = [execution.state for execution in run.executions]
+    ours = {step.id for step in STEPS}
+    states = [e.state for e in run.executions if e.step in ours]
     names = dict.fromkeys(states)
     return ", ".join(f"{states.count(name)} {name}" for name in names)
 

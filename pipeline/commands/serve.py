@@ -3,12 +3,16 @@
 import argparse
 import logging
 import os
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
 from pipeline.config import load_settings
 from pipeline.extras import require_serving
 from serving.server.main import ServerOptions, serve
+from serving.server.quiet import quiet
+
+LOG_FILE = "serve.log"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,20 +30,25 @@ def run(args: argparse.Namespace) -> int:
     """Serve until interrupted."""
     require_serving()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    options, log = _options(args)
+    quiet(log)
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
-    serve(_options(args), lambda text: print(text, flush=True))
+    serve(options, lambda text: print(text, flush=True))
     return 0
 
 
-def _options(args: argparse.Namespace) -> ServerOptions:
+def _options(args: argparse.Namespace) -> tuple[ServerOptions, Path]:
+    """Return what to serve, and the file that takes what libraries write."""
     if args.base_path is not None and args.model is not None:
         folder = args.base_path.absolute() / args.model
         options = ServerOptions(args.model, folder)
+        log = Path(tempfile.gettempdir(), f"taxiway-serve-{os.getpid()}.log")
     else:
         settings = load_settings(args.config, args.overrides)
         model = args.model or settings.push.model
         base_path = (args.base_path or settings.push.base_path).absolute()
         serving = settings.serving
+        log = settings.state_dir / LOG_FILE
         options = ServerOptions(
             model,
             base_path / model,
@@ -53,4 +62,4 @@ def _options(args: argparse.Namespace) -> ServerOptions:
         for name in ("host", "rest_port", "grpc_port")
         if getattr(args, name) is not None
     }
-    return replace(options, **given)
+    return replace(options, **given), log

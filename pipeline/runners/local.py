@@ -11,6 +11,7 @@ from pipeline import steps
 from pipeline.cache import Cache, Entry, step_keys
 from pipeline.config import ProjectSettings
 from pipeline.extras import require_tfx
+from pipeline.runners import preflight
 from pipeline.runners.ingredients import Ingredients
 from pipeline.runners.job import Failure, Job, Outcome
 from pipeline.runners.lock import exclusive
@@ -53,7 +54,8 @@ def run_pipeline(
     for each other: they share a metadata store and a cache.
 
     Raises:
-        TaxiwayError: The data is not there, or TFX is not installed.
+        TaxiwayError: The data or a function of the user is not there, or TFX is not
+            installed.
     """
     with exclusive(settings.state_dir / "lock", display.waiting):
         begun = clock()
@@ -142,6 +144,7 @@ class _Run:
         return replace(outcome, summary=summary)
 
     def _start(self) -> StepProcesses:
+        preflight.check(self._settings)
         require_tfx()
         self._folder.mkdir(parents=True)
         self._display.loading()

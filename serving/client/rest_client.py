@@ -78,7 +78,12 @@ class RestClient:
                 connection.request(method, path, content)
                 response = connection.getresponse()
                 text = response.read().decode(errors="replace")
-        except (OSError, http.client.HTTPException, UnicodeError) as error:
+        except http.client.HTTPException as error:
+            raise ClientError(
+                f"REST http://{self._address}: its answer is not HTTP; is it the port "
+                f"of gRPC? ({type(error).__name__})"
+            ) from error
+        except (OSError, UnicodeError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise ClientError(f"REST http://{self._address}: {reason}") from error
         return self._content(response.status, text)

@@ -97,3 +97,30 @@ def test_a_file_that_may_not_be_read_is_named(tmp_path: Path) -> None:
     folder = tmp_path / "a.csv"
     folder.mkdir()
     assert str(folder) in refusal(folder)
+
+
+def test_binary_data_is_said_to_be_no_csv(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_bytes(bytes(range(256)) * 20)
+    assert refusal(file) == f"{file}: holds binary data, it is not a CSV file"
+
+
+def test_a_latin_1_header_is_named_with_its_file_and_setting(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.csv", "x,n,s,µ\n1,1,a,b\n", encoding="latin-1")
+    assert refusal(file).startswith(f"{file}: is not utf-8 text: ")
+    assert refusal(file).endswith("set data.encoding")
+
+
+def test_a_wrong_cell_is_named_with_its_column(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.csv", "other,s,x,n\n?,a,1,old\n")
+    assert "In column 'n': Row #2" in refusal(file)
+
+
+def test_a_wanted_column_that_is_there_twice_is_named_with_both(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.csv", "x,n,s,x\n1,1,a,2\n")
+    assert refusal(file) == f"{file}: columns 1 and 4 are both 'x'"
+
+
+def test_names_that_would_run_together_are_quoted(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.csv", 'x,"charge, EUR",s\n1,1,a\n')
+    assert refusal(file).endswith("the file has: x, 'charge, EUR', s")

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from components.errors import DataError
 from pipeline import steps
 from pipeline.config import load_settings
+from pipeline.errors import UserCodeError
 from pipeline.metadata import History
 from pipeline.runners.local import run_pipeline
 from pipeline.runners.record import RunRecord, StepRecord
@@ -290,8 +292,8 @@ def test_a_constant_label_stops_the_run_in_one_sentence(project: Path) -> None:
     assert "\n" not in reason
 
 
-def test_a_column_that_is_not_there_is_named_with_the_file(project: Path) -> None:
-    record, _ = run(project, "label.column=lateness")
-    reason = record.step("ExampleGen").reason or ""
-    assert "no column 'lateness'; the file has: late, weekday" in reason
-    assert "flights.csv" in reason
+def test_what_can_be_known_at_once_is_said_before_tfx_is_loaded(project: Path) -> None:
+    with pytest.raises(DataError, match="no column 'lateness'; the file has: late, "):
+        run(project, "label.column=lateness")
+    with pytest.raises(UserCodeError, match="my_model.py has no 'build'"):
+        run(project, "trainer.model=my_model.build")

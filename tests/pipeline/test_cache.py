@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from pipeline import steps
 from pipeline.cache import Cache, Entry, step_keys
+from pipeline.errors import CacheError
 from pipeline.steps import STEPS, Step
 
 
@@ -98,6 +99,13 @@ def test_an_unblessed_model_is_never_the_baseline(cache: Cache, tmp_path: Path) 
     summary = {"model": 5, "baseline": None, "blessed": False}
     cache.record(entry(tmp_path, "Evaluator", summary=summary))
     assert cache.baseline_model() is None
+
+
+def test_a_damaged_record_is_named_and_safe_to_delete(tmp_path: Path) -> None:
+    path = tmp_path / "cache.sqlite"
+    path.write_bytes(b"no database" * 100)
+    with pytest.raises(CacheError, match=r"cache\.sqlite: .*; delete the file"):
+        Cache(path)
 
 
 json_values = st.recursive(

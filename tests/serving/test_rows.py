@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.client import InputSpec
-from serving.rows import MISSING_INT, RowsError, parse_rows, to_columns, unused_columns
+from serving.rows import MISSING_INT, RowsError, parse_rows, to_columns
 
 SPECS = (
     InputSpec("age", "DT_FLOAT", (-1, 1)),
@@ -146,7 +146,3 @@ def test_any_row_becomes_columns_or_is_refused(row: dict[str, Any]) -> None:
     with contextlib.suppress(RowsError):
         columns = to_columns([row], SPECS)
         assert {array.shape for array in columns.values()} == {(1, 1)}
-
-
-def test_columns_that_no_input_takes_are_listed() -> None:
-    assert unused_columns([{"age": 1, "z": 1}, {"y": 2}], SPECS) == ["y", "z"]
