@@ -46,7 +46,7 @@ def report(record: RunRecord, console: Console, resume: str) -> int:
         console.print(
             f"[red]{failed.id} failed[/] after {failed.seconds:.1f} s: "
             f"{escape(failed.reason or '')}\n"
-            f"  log:    {failed.log}\n"
+            f"  log:    {escape(failed.log or '')}\n"
             f"  resume: {escape(resume)}   (what succeeded is cached)",
             soft_wrap=True,
         )

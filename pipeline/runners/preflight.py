@@ -7,7 +7,7 @@ from components.example_gen.config import split_columns
 from components.example_gen.csv_source import check_header
 from components.example_gen.sources import find_sources
 from pipeline.config import ProjectSettings
-from pipeline.errors import UserCodeError
+from pipeline.errors import PipelineError, UserCodeError
 from pipeline.runners.ingredients import ingest_request
 from pipeline.user_code import module_file
 
@@ -18,7 +18,14 @@ def check(settings: ProjectSettings) -> None:
     Raises:
         DataError: A file cannot be read, or lacks a column.
         UserCodeError: A function is not where the settings say.
+        PipelineError: TFX could not work in the project's folder.
     """
+    magic = sorted(set("[]*?") & set(str(settings.state_dir)))
+    if magic:
+        raise PipelineError(
+            f"{settings.root}: TFX takes {' '.join(magic)} in a path for a pattern; "
+            "move the project to a folder without"
+        )
     request = ingest_request(settings)
     wanted = dict.fromkeys([*split_columns(settings.data.split), *request.dtypes])
     for _, file in find_sources(request):

@@ -6,7 +6,7 @@ import pytest
 
 from components.errors import DataError
 from pipeline.config import load_settings
-from pipeline.errors import UserCodeError
+from pipeline.errors import PipelineError, UserCodeError
 from pipeline.runners.preflight import check
 
 SETTINGS = """
@@ -33,6 +33,14 @@ def look(project: Path, *overrides: str) -> None:
 
 def test_a_project_with_all_its_columns_passes(project: Path) -> None:
     look(project)
+
+
+def test_a_folder_that_tfx_takes_for_a_pattern_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "[a] b"
+    folder.mkdir()
+    (folder / "taxiway.yaml").write_text(SETTINGS)
+    with pytest.raises(PipelineError, match=r"TFX takes \[ \] in a path for a pattern"):
+        look(folder)
 
 
 @pytest.mark.parametrize("column", ["x", "y", "month", "city"])
