@@ -3,8 +3,11 @@
 import logging
 import multiprocessing
 import os
+import tempfile
 import threading
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
@@ -18,8 +21,24 @@ def work(job: Job, answer: Connection) -> None:
     """Run the job and send an `Outcome` or a `Failure`."""
     redirect(str(job.log))
     threading.Thread(target=_die_with_parent, daemon=True).start()
-    answer.send(_attempt(job))
+    with _own_temporary_files():
+        outcome = _attempt(job)
+    answer.send(outcome)
     answer.close()
+
+
+@contextmanager
+def _own_temporary_files() -> Iterator[None]:
+    """Give this process a folder for temporary files, and remove it at the end.
+
+    TensorFlow leaves one for each function that AutoGraph converts, and removes them
+    when the interpreter exits: a forked child never gets there.
+    """
+    with tempfile.TemporaryDirectory(
+        prefix="taxiway-", ignore_cleanup_errors=True
+    ) as folder:
+        tempfile.tempdir = os.environ["TMPDIR"] = folder
+        yield
 
 
 def _attempt(job: Job) -> Outcome | Failure:

@@ -37,12 +37,15 @@ def project(tmp_path: Path) -> Path:
 
 
 def start(project: Path) -> "subprocess.Popen[str]":
+    temporary = project / "tmp"
+    temporary.mkdir(exist_ok=True)
     return subprocess.Popen(
         [sys.executable, "-m", "pipeline", "-c", str(project), "run"],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         cwd=Path(__file__).parents[2],
+        env={**os.environ, "TMPDIR": str(temporary)},
     )
 
 
@@ -94,6 +97,7 @@ def test_a_second_run_waits_for_the_first_and_then_has_nothing_to_do(
     assert f"(process {first.pid}) is at work; waiting for it" in shown_by_second
     assert "nothing has changed: version 1 stands" in shown_by_second
     assert ModelRepository(project / "models", "small").versions() == [1]
+    assert list((project / "tmp").iterdir()) == [], "temporary files left behind"
 
 
 def test_a_run_killed_in_the_middle_goes_on_where_it_stopped(project: Path) -> None:
