@@ -6,6 +6,17 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# These machines are shared: how long an example takes says nothing about it. Where the
+# result decides about main, the examples are the same in every run.
+settings.register_profile(
+    "taxiway",
+    deadline=None,
+    derandomize="CI" in os.environ,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("taxiway")
 
 LEFT_OUT_BY_FAST = ("integration", "e2e", "slow", "gpu")
 KINDS = ("e2e", "integration", "slow", "gpu")

@@ -285,7 +285,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @given(damaged())
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_a_damaged_file_is_settings_or_a_settings_error(
     folder: Path, text: str
 ) -> None:
@@ -296,7 +296,7 @@ REPLACEMENTS = st.sampled_from([None, True, 0, -1, 2.5, "", "x", [], {}, [1], {"
 
 
 @given(st.data())
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_any_value_in_the_place_of_another_is_settings_or_a_settings_error(
     folder: Path, data: st.DataObject
 ) -> None:

@@ -224,7 +224,7 @@ FORMS = ("import {0}", "from {1} import {2}", "def f():\n    import {0}")
         max_size=12,
     )
 )
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_what_python_would_load_is_reached(
     tmp_path_factory: pytest.TempPathFactory,
     edges: list[tuple[str, str, str]],

@@ -141,7 +141,7 @@ def lines(importer: str, imported: str) -> list[str]:
 
 
 @given(projects())
-@settings(deadline=None, max_examples=12)
+@settings(max_examples=12)
 def test_whatever_python_loads_is_reached(
     tmp_path_factory: pytest.TempPathFactory, files: dict[str, str]
 ) -> None:

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.config import load_settings
@@ -162,7 +162,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @given(st.binary(max_size=200))
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_any_bytes_are_settings_or_a_settings_error(
     folder: Path, content: bytes
 ) -> None:
@@ -170,13 +169,11 @@ def test_any_bytes_are_settings_or_a_settings_error(
 
 
 @given(LIKE_SETTINGS)
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_any_text_is_settings_or_a_settings_error(folder: Path, text: str) -> None:
     load_bytes(folder, text.encode("utf-8", "surrogatepass"))
 
 
 @given(st.dictionaries(KEYS, VALUES))
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_any_values_are_settings_or_a_settings_error(
     folder: Path, value: dict[str, object]
 ) -> None:
