@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,7 @@ from serving.server.plan import Load, State, Unload, next_action
 from serving.tensors import Array
 
 log = logging.getLogger(__name__)
+Snapshot = frozenset[tuple[str, int, int]]
 
 
 class Repository(Protocol):
@@ -67,7 +68,7 @@ class ModelVersions:
         self._repository = repository
         self._load = load
         self._servables: dict[int, Servable] = {}
-        self._failed: set[int] = set()
+        self._failed: dict[int, Snapshot] = {}
         self._changed = threading.Condition()
 
     def tick(self) -> None:
@@ -83,8 +84,7 @@ class ModelVersions:
         except ServingError as error:
             log.warning("%s: %s", self.name, error)
             return
-        # A failed version that went away may come back mended.
-        self._failed.intersection_update(found)
+        self._forget_mended(found)
         while True:
             match next_action(found, self._states(), self._failed):
                 case Load(version):
@@ -160,6 +160,17 @@ class ModelVersions:
             )
         return max(available, key=lambda servable: servable.version)
 
+    def _forget_mended(self, found: Container[int]) -> None:
+        """Try a failed version again once it went away, or its files have changed.
+
+        A copy by hand may be met half way: its graph first, its variables later.
+        """
+        self._failed = {
+            version: before
+            for version, before in self._failed.items()
+            if version in found and snapshot(self._repository, version) == before
+        }
+
     def _states(self) -> dict[int, State]:
         with self._changed:
             return {v: servable.state for v, servable in self._servables.items()}
@@ -169,6 +180,7 @@ class ModelVersions:
         with self._changed:
             self._servables[version] = servable
         log.info("%s: loading version %d", self.name, version)
+        before = snapshot(self._repository, version)
         try:
             model = self._load(self._repository.path(version))
         except Exception as error:  # noqa: BLE001  TensorFlow raises what it likes
@@ -177,7 +189,7 @@ class ModelVersions:
             )
             with self._changed:
                 servable.state, servable.error = State.END, str(error)
-            self._failed.add(version)
+            self._failed[version] = before
             return
         with self._changed:
             servable.model, servable.state = model, State.AVAILABLE
@@ -194,6 +206,18 @@ class ModelVersions:
         with self._changed:
             servable.state = State.END
         log.info("%s: version %d is unloaded", self.name, version)
+
+
+def snapshot(repository: Repository, version: int) -> Snapshot:
+    """Return the files of a version with their sizes and times of change."""
+    files = set()
+    try:
+        for file in repository.path(version).rglob("*"):
+            status = file.stat()
+            files.add((str(file), status.st_size, status.st_mtime_ns))
+    except (OSError, ServingError):
+        return frozenset()  # it is being changed, or went away
+    return frozenset(files)
 
 
 def poll(

@@ -109,6 +109,20 @@ def test_version_that_cannot_be_loaded_leaves_the_old_one_serving(
     until(partial(is_available, server, 3))
 
 
+def test_copy_by_hand_is_served_once_it_is_whole(
+    start: Callable[..., Any], repository: ModelRepository, model: Path
+) -> None:
+    repository.publish(model)
+    server = start("m", repository.folder)
+    copy = repository.folder / "2"
+    copy.mkdir()
+    shutil.copy(model / "saved_model.pb", copy)
+    until(lambda: server.states().get(2, ("",))[0] == "END")
+    assert server.rest_predict({"instances": [2.0]}) == (200, {"predictions": [3.0]})
+    shutil.copytree(model, copy, dirs_exist_ok=True)
+    until(partial(is_available, server, 2))
+
+
 def test_server_waits_for_the_first_version_and_answers_not_found(
     start: Callable[..., Any], repository: ModelRepository, model: Path
 ) -> None:

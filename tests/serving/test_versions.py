@@ -164,6 +164,23 @@ def test_failed_version_is_tried_again_after_it_went_away(
     assert states(versions) == {1: State.AVAILABLE}
 
 
+def test_failed_version_is_tried_again_when_its_files_have_changed(
+    versions: ModelVersions, repository: FakeRepository, loader: Loader
+) -> None:
+    folder = repository.path(1)
+    folder.mkdir()
+    (folder / "saved_model.pb").write_text("graph")
+    loader.broken, repository.found = {1}, [1]
+    versions.tick()
+    versions.tick()
+    assert loader.tried == [1]
+    (folder / "variables").write_text("weights")
+    loader.broken = set()
+    versions.tick()
+    assert states(versions) == {1: State.AVAILABLE}
+    assert loader.tried == [1, 1]
+
+
 def test_deleting_the_highest_version_brings_the_one_before_back(
     versions: ModelVersions, repository: FakeRepository
 ) -> None:
