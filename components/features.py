@@ -13,6 +13,9 @@ from pydantic import Field, model_validator
 from serving.client.names import tensor_name
 from serving.settings import Settings
 
+TABLE_KEY = "feature_table"
+"""Name under which the table travels to Transform, Trainer and Evaluator."""
+
 Dtype = Literal["float", "int", "string"]
 NumericDtype = Literal["float", "int"]
 

@@ -7,6 +7,7 @@ from components.evaluator.component import Evaluator
 from components.example_gen.component import ExampleGen
 from components.example_gen.request import IngestRequest
 from components.example_validator.component import ExampleValidator
+from components.features import TABLE_KEY
 from components.pusher.component import Pusher
 from pipeline import steps
 from pipeline.config import ProjectSettings
@@ -88,7 +89,7 @@ class _ModelSteps:
     """From examples to a published version."""
 
     def __init__(self, settings: ProjectSettings, data: _DataSteps) -> None:
-        table = {"feature_table": settings.table.model_dump_json()}
+        table = {TABLE_KEY: settings.table.model_dump_json()}
         transform = tfx.components.Transform(
             examples=data.examples,
             schema=data.schema,

@@ -9,6 +9,7 @@ from components.errors import ModelError
 from components.features import (
     BucketizedFeature,
     CategoricalFeature,
+    ColumnFeature,
     CrossedFeature,
     FeatureTable,
     transformed_names,
@@ -53,46 +54,42 @@ def describe_inputs(
     Raises:
         ModelError: The user's preprocessing_fn leaves the label or the weight out.
     """
-    absent = table.own_keys() - set(transform.transformed_feature_spec())
+    spec = transform.transformed_feature_spec()
+    absent = table.own_keys() - spec.keys()
     if absent:
         raise ModelError(
             "transform.preprocessing_fn does not return "
             f"{', '.join(sorted(absent))}, which training needs; "
             f"components.transform.preprocess.preprocessing_fn shows how"
         )
-    inputs: list[Input] = []
-    if is_own_transform(table, transform):
-        inputs = _from_spec(table, transform)
-    else:
-        for name, feature in table.features.items():
-            cardinality = _cardinality(name, feature, transform)
-            dtype: Literal["float32", "int64"] = "int64" if cardinality else "float32"
-            inputs += [
-                Input(key, dtype, cardinality)
-                for key in transformed_names(name, feature)
-            ]
+    made_from = {
+        key: (name, feature)
+        for name, feature in table.features.items()
+        for key in transformed_names(name, feature)
+        if key in spec
+    }
+    # The table's own first, in its order; then what the user's function adds.
+    others = sorted(spec.keys() - made_from.keys() - table.own_keys())
+    inputs = [
+        _describe(key, spec[key].dtype.is_floating, made_from.get(key), transform)
+        for key in (*made_from, *others)
+    ]
     classes = 1
     if table.label.kind == "multiclass":
         classes = transform.vocabulary_size_by_name(LABEL_VOCABULARY)
     return ModelInputs(tuple(inputs), table.label.kind, classes, settings)
 
 
-def is_own_transform(table: FeatureTable, transform: tft.TFTransformOutput) -> bool:
-    """Tell whether the graph's outputs are other than the table's own."""
-    expected = {
-        key
-        for name, feature in table.features.items()
-        for key in transformed_names(name, feature)
-    }
-    return set(transform.transformed_feature_spec()) != expected | table.own_keys()
-
-
-def _from_spec(table: FeatureTable, transform: tft.TFTransformOutput) -> list[Input]:
-    return [
-        Input(name, "float32" if spec.dtype.is_floating else "int64")
-        for name, spec in sorted(transform.transformed_feature_spec().items())
-        if name not in table.own_keys()
-    ]
+def _describe(
+    key: str,
+    is_float: bool,
+    made_from: tuple[str, ColumnFeature | CrossedFeature] | None,
+    transform: tft.TFTransformOutput,
+) -> Input:
+    if is_float:
+        return Input(key, "float32")
+    cardinality = None if made_from is None else _cardinality(*made_from, transform)
+    return Input(key, "int64", cardinality)
 
 
 def _cardinality(
@@ -102,6 +99,8 @@ def _cardinality(
         case CategoricalFeature(hash_buckets=int(buckets)):
             return buckets
         case CategoricalFeature():
+            if transform.vocabulary_file_by_name(vocabulary_name(name)) is None:
+                return None  # ids that the user's function makes in its own way
             known: int = transform.vocabulary_size_by_name(vocabulary_name(name))
             unknown = 1
             return known + unknown

@@ -14,7 +14,7 @@ import tensorflow_transform as tft
 from tfx.components.trainer.fn_args_utils import FnArgs
 
 from components.errors import ModelError
-from components.features import FeatureTable
+from components.features import TABLE_KEY, FeatureTable
 from components.trainer import wide_and_deep
 from components.trainer.config import TrainerSettings
 from components.trainer.export import export
@@ -22,7 +22,6 @@ from components.trainer.input_pipeline import dataset
 from components.trainer.inputs import ModelInputs, describe_inputs
 
 log = logging.getLogger(__name__)
-TABLE_KEY = "feature_table"
 SETTINGS_KEY = "trainer"
 HISTORY_FILE = "history.json"
 # No gradients are kept: larger batches fit.

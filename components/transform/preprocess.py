@@ -9,6 +9,7 @@ import tensorflow as tf
 import tensorflow_transform as tft
 
 from components.features import (
+    TABLE_KEY,
     BucketizedFeature,
     CategoricalFeature,
     CrossedFeature,
@@ -22,7 +23,6 @@ from components.features import (
 Column: TypeAlias = "tf.Tensor | tf.SparseTensor"
 Outputs = dict[str, tf.Tensor]
 
-TABLE_KEY = "feature_table"
 DEFAULT_TOP_K = 1000
 DEFAULT_NUM_BUCKETS = 10
 # A value that text in a file will hardly hold: missing is a category of its own.

@@ -3,6 +3,9 @@
 import os
 import sys
 
+LOG_VARIABLE = "TAXIWAY_PRELOAD_LOG"
+"""Names the log of the process that loads TFX."""
+
 
 def redirect(path: str) -> None:
     """Send standard output and error of this process to the end of a file."""

@@ -6,9 +6,7 @@ initialise TensorFlow's devices, for each step configures its own.
 
 import os
 
-from pipeline.runners.output import redirect
-
-LOG_VARIABLE = "TAXIWAY_PRELOAD_LOG"
+from pipeline.runners.output import LOG_VARIABLE, redirect
 
 
 def _preload() -> None:

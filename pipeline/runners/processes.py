@@ -9,10 +9,10 @@ from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
 from pipeline.runners.job import Failure, Job, Outcome
+from pipeline.runners.output import LOG_VARIABLE
 from pipeline.runners.worker import work
 
 PRELOAD = "pipeline.runners.preload"
-LOG_VARIABLE = "TAXIWAY_PRELOAD_LOG"
 
 
 class StepProcesses:

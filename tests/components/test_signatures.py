@@ -177,6 +177,26 @@ def test_signatures_agree_with_the_training_time_transform(trained: Trained) -> 
     np.testing.assert_allclose(served["probability"].numpy(), expected, rtol=1e-6)
 
 
+def test_a_transform_that_adds_to_the_table_keeps_its_ids_apart_from_the_rest(
+    trained: Trained,
+) -> None:
+    from components.trainer.config import TrainerSettings
+    from components.trainer.inputs import Input, describe_inputs
+
+    fewer = {n: f for n, f in trained.table.features.items() if n != "city_hash"}
+    table = trained.table.model_copy(update={"features": fewer})
+    made = describe_inputs(table, trained.transform, TrainerSettings()).inputs
+    by_name = {spec.name: spec for spec in made}
+    assert made[-1] == by_name["city_hash"]
+    assert (by_name["city_hash"].dtype, by_name["city_hash"].cardinality) == (
+        "int64",
+        None,
+    )
+    distinct_and_missing = 4
+    assert by_name["city"].cardinality == distinct_and_missing + 1
+    assert by_name["x"] == Input("x", "float32")
+
+
 def test_serving_columns_take_every_input_column_and_no_label(trained: Trained) -> None:
     table, signatures = trained.table, trained.signatures
     _, inputs = signatures["serving_columns"].structured_input_signature
