@@ -5,6 +5,7 @@ TaxiwayError
     ├── DataError        the data cannot be read, typed, split or learnt from
     ├── AnomalyError     the data does not fit the schema
     ├── ModelError       the model function or what it returned is unusable
+    ├── ResumeError      the step was asked to stop and has saved its state
     └── PushError        the model cannot be published
 """
 
@@ -25,6 +26,12 @@ class AnomalyError(ComponentError):
 
 class ModelError(ComponentError):
     """The model function, or what it returned, is unusable."""
+
+
+class ResumeError(ComponentError):
+    """The step was asked to stop; its state is saved, the run can be started again."""
+
+    exit_code = 75  # EX_TEMPFAIL of sysexits.h: the user is invited to try again
 
 
 class PushError(ComponentError):

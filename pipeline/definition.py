@@ -9,11 +9,11 @@ from components.example_gen.request import IngestRequest
 from components.example_validator.component import ExampleValidator
 from components.features import TABLE_KEY
 from components.pusher.component import Pusher
+from components.trainer.component import Trainer
 from pipeline import steps
 from pipeline.config import ProjectSettings
 
 TRANSFORM_FN = "components.transform.preprocess.preprocessing_fn"
-TRAINER_FN = "components.trainer.train.run_fn"
 
 
 def create_pipeline(
@@ -99,14 +99,13 @@ class _ModelSteps:
         ).with_id(steps.TRANSFORM.id)
         # It reads none of the validator's outputs, but must not start before the gate.
         transform.add_upstream_node(data.validator)
-        trainer = tfx.components.Trainer(
-            run_fn=TRAINER_FN,
+        trainer = Trainer(
             examples=transform.outputs["transformed_examples"],
             transform_graph=transform.outputs["transform_graph"],
-            schema=data.schema,
-            train_args=tfx.proto.TrainArgs(),
-            eval_args=tfx.proto.EvalArgs(),
-            custom_config={**table, "trainer": settings.trainer.model_dump_json()},
+            settings=settings.trainer.model_dump_json(),
+            project_root=str(settings.root),
+            state_dir=str(settings.state_dir / "training"),
+            **table,
         ).with_id(steps.TRAINER.id)
         baseline = _baseline()
         evaluator = Evaluator(

@@ -35,7 +35,7 @@ TRANSFORM = Step(
     "components.transform.preprocess",
     after=("ExampleValidator",),
 )
-TRAINER = Step("Trainer", ("Transform", "SchemaGen"), "components.trainer.train")
+TRAINER = Step("Trainer", ("Transform",), "components.trainer.component")
 EVALUATOR = Step(
     "Evaluator", ("ExampleGen", "Trainer"), "components.evaluator.component"
 )

@@ -144,11 +144,11 @@ def export(
     model: keras.Model,
     transform: tft.TFTransformOutput,
     table: FeatureTable,
-    folder: str,
+    folder: Path,
 ) -> None:
     """Write the SavedModel with its signatures into a new folder."""
     module = ServingModel(model, transform, table)
-    tf.saved_model.save(module, folder, signatures=module.signatures())
-    path = Path(folder, TABLE_FILE)
+    tf.saved_model.save(module, str(folder), signatures=module.signatures())
+    path = folder / TABLE_FILE
     path.parent.mkdir(exist_ok=True)
     path.write_text(table.model_dump_json(indent=2))

@@ -1,6 +1,6 @@
 """What the model function is handed: the inputs that Transform makes, described."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import tensorflow_transform as tft
@@ -15,6 +15,7 @@ from components.features import (
     transformed_names,
 )
 from components.trainer.config import TrainerSettings
+from components.trainer.split import Split
 from components.transform.preprocess import (
     DEFAULT_NUM_BUCKETS,
     LABEL_VOCABULARY,
@@ -44,12 +45,25 @@ class ModelInputs:
     """Width of the model's output: the number of classes, else 1."""
     settings: TrainerSettings
     """The `trainer` section of the settings."""
+    label_mean: float = 0.0
+    """Mean of the label in the train split; for a regression's output layer."""
+    label_std: float = 1.0
+    """Standard deviation of the label there; 1 where all are equal."""
 
 
 def describe_inputs(
-    table: FeatureTable, transform: tft.TFTransformOutput, settings: TrainerSettings
+    table: FeatureTable,
+    transform: tft.TFTransformOutput,
+    settings: TrainerSettings,
+    train: Split | None = None,
 ) -> ModelInputs:
     """Describe what Transform's output holds for each feature of the table.
+
+    Args:
+        table: The feature table.
+        transform: What Transform wrote.
+        settings: The `trainer` section of the settings.
+        train: The train split, for how a regression's label is spread.
 
     Raises:
         ModelError: The user's preprocessing_fn leaves the label or the weight out.
@@ -77,7 +91,12 @@ def describe_inputs(
     classes = 1
     if table.label.kind == "multiclass":
         classes = transform.vocabulary_size_by_name(LABEL_VOCABULARY)
-    return ModelInputs(tuple(inputs), table.label.kind, classes, settings)
+    described = ModelInputs(tuple(inputs), table.label.kind, classes, settings)
+    if train is None or table.label.kind != "regression":
+        return described
+    return replace(
+        described, label_mean=train.label_mean, label_std=train.label_std or 1.0
+    )
 
 
 def _describe(

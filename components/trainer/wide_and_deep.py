@@ -37,13 +37,22 @@ def build_model(inputs: ModelInputs) -> keras.Model:
     logits = keras.layers.Add()(
         [*wide, keras.layers.Dense(inputs.num_outputs, name="deep_logits")(hidden)]
     )
-    output = keras.layers.Activation(
-        _ACTIVATIONS[inputs.label_kind], dtype="float32", name="prediction"
-    )(logits)
+    output = _output_layer(inputs)(logits)
     return keras.Model(layers, output, name="wide_and_deep")
 
 
-_ACTIVATIONS = {"binary": "sigmoid", "multiclass": "softmax", "regression": "linear"}
+def _output_layer(inputs: ModelInputs) -> keras.Layer:
+    """Return the last layer; float32 whatever the layers before it compute in.
+
+    A regression predicts in units of the label's spread, so that one learning rate
+    fits labels of any size.
+    """
+    if inputs.label_kind == "regression":
+        return keras.layers.Rescaling(
+            inputs.label_std, inputs.label_mean, dtype="float32", name="prediction"
+        )
+    activation = {"binary": "sigmoid", "multiclass": "softmax"}[inputs.label_kind]
+    return keras.layers.Activation(activation, dtype="float32", name="prediction")
 
 
 def embedding_size(cardinality: int) -> int:

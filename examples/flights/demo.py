@@ -182,7 +182,8 @@ def summarise(console: Console, watch: Stopwatch) -> None:
     title(console, "Summary")
     record = latest_record()
     for name in SHOWN_STEPS:
-        console.print(f"{name:<18}{step_words(record.step(name))}")
+        words = step_words(record.step(name)).replace("\n", f"\n{'':18}")
+        console.print(f"{name:<18}{words}")
     for name, seconds in watch.seconds.items():
         console.print(f"{name:<18}{seconds:>7.1f} s")
     console.print(f"{'in all':<18}{sum(watch.seconds.values()):>7.1f} s")

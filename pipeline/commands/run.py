@@ -2,11 +2,14 @@
 
 import argparse
 import shlex
+import signal
+import threading
 import time
 
 from rich.console import Console
 from rich.markup import escape
 
+from components.errors import ResumeError
 from pipeline.config import load_settings
 from pipeline.runners.local import run_pipeline
 from pipeline.runners.record import RECORD_FILE, RunRecord
@@ -14,6 +17,7 @@ from pipeline.runners.terminal import Terminal
 from pipeline.runners.words import unblessed_words
 
 FAILED, NOT_BLESSED = 1, 3
+RESUME = ResumeError.exit_code
 MAX_SHOWN_REASONS = 10
 
 
@@ -29,12 +33,19 @@ def run(args: argparse.Namespace) -> int:
 
     Returns:
         0 when a model is pushed or nothing has changed, 1 when a step failed, 3 when
-        the model was not blessed.
+        the model was not blessed, 75 when it was asked to stop (SIGTERM) and has saved
+        its state: start it again to go on.
     """
     settings = load_settings(args.config, args.overrides)
     console = Console(highlight=False)
+    asked = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: asked.set())
     record = run_pipeline(
-        settings, Terminal(console), time.monotonic, use_cache=not args.no_cache
+        settings,
+        Terminal(console),
+        time.monotonic,
+        use_cache=not args.no_cache,
+        wants_stop=asked.is_set,
     )
     return report(record, console, _resume_command(args))
 
@@ -43,14 +54,15 @@ def report(record: RunRecord, console: Console, resume: str) -> int:
     """Print how the run ended and return the exit code."""
     failed = next((step for step in record.steps if step.state == "failed"), None)
     if failed is not None:
+        what = "was stopped" if failed.resumable else "failed"
         console.print(
-            f"[red]{failed.id} failed[/] after {failed.seconds:.1f} s: "
+            f"[red]{failed.id} {what}[/] after {failed.seconds:.1f} s: "
             f"{escape(failed.reason or '')}\n"
             f"  log:    {escape(failed.log or '')}\n"
             f"  resume: {escape(resume)}   (what succeeded is cached)",
             soft_wrap=True,
         )
-        return FAILED
+        return RESUME if failed.resumable else FAILED
     if record.status == "not blessed":
         console.print("[yellow]not blessed, not pushed:[/]")
         reasons = unblessed_words(record)

@@ -21,8 +21,15 @@ class Job:
     """Digest of the input files."""
     log: Path
     """File that takes all that the step prints."""
+    key: str = ""
+    """What the cache knows this step by."""
     cached: tuple[Entry, ...] = ()
     """Earlier executions whose outputs stand in for steps of this run."""
+
+    @property
+    def progress(self) -> Path:
+        """File that holds one line about how far the step is."""
+        return self.log.with_suffix(".progress")
 
 
 @dataclass(frozen=True)
@@ -43,3 +50,5 @@ class Failure:
 
     reason: str
     """Why, in a sentence."""
+    resumable: bool = False
+    """Whether it was asked to stop, so that the run can be started again to go on."""

@@ -38,6 +38,9 @@ class Display(Protocol):
     def running(self, step: StepRecord) -> None:
         """Say that a step begins."""
 
+    def progress(self, text: str) -> None:
+        """Say how far the step is."""
+
     def finished(self, step: StepRecord) -> None:
         """Say that a step has ended, or was cached."""
 
@@ -47,11 +50,19 @@ def run_pipeline(
     display: Display,
     clock: Callable[[], float],
     use_cache: bool = True,
+    wants_stop: Callable[[], bool] = lambda: False,
 ) -> RunRecord:
     """Run what is not cached and return the record of the run.
 
     A step that fails ends the run; the record says so. Two runs of one project wait
     for each other: they share a metadata store and a cache.
+
+    Args:
+        settings: The project's settings.
+        display: Told of the progress.
+        clock: Seconds that never go back.
+        use_cache: Leave out steps whose ingredients have not changed.
+        wants_stop: Whether the run was asked to stop; asked again and again.
 
     Raises:
         TaxiwayError: The data or a function of the user is not there, or TFX is not
@@ -59,7 +70,7 @@ def run_pipeline(
     """
     with exclusive(settings.state_dir / "lock", display.waiting):
         begun = clock()
-        run = _Run(settings, display, clock, use_cache)
+        run = _Run(settings, display, clock, use_cache, wants_stop)
         run.execute()
         run.record.seconds = round(clock() - begun, 3)
         run.write()
@@ -75,6 +86,7 @@ class _Run:
         display: Display,
         clock: Callable[[], float],
         use_cache: bool,
+        wants_stop: Callable[[], bool],
     ) -> None:
         self._settings = settings
         self._display = display
@@ -83,6 +95,7 @@ class _Run:
         self._keys = step_keys(steps.STEPS, self._ingredients)
         self._cache = Cache(settings.state_dir / "cache.sqlite")
         self._use_cache = use_cache
+        self._wants_stop = wants_stop
         self._adopted: list[Entry] = []
         self._processes: StepProcesses | None = None
         self.record = _new_record(settings)
@@ -123,11 +136,14 @@ class _Run:
         record.log = str(self._folder / f"{step.id}.log")
         self._display.running(record)
         begun = self._clock()
-        answer = processes.run(self._job(step, Path(record.log)))
+        answer = processes.run(
+            self._job(step, Path(record.log)), self._display.progress, self._wants_stop
+        )
         record.seconds = round(self._clock() - begun, 3)
         match answer:
-            case Failure(reason):
+            case Failure(reason, resumable):
                 record.state, record.reason = "failed", reason
+                record.resumable = resumable
             case Outcome():
                 outcome = self._named(step, answer)
                 record.state, record.summary = "done", outcome.summary
@@ -161,6 +177,7 @@ class _Run:
             step=step.id,
             data_digest=self._ingredients.data_digest,
             log=log,
+            key=self._keys[step.id],
             cached=tuple(self._adopted),
         )
 

@@ -5,6 +5,7 @@ initialise TensorFlow's devices, for each step configures its own.
 """
 
 import os
+from importlib import import_module
 
 from pipeline.runners.output import LOG_VARIABLE, redirect
 
@@ -17,7 +18,9 @@ def _preload() -> None:
     missing = [name for name, value in vars(tfx.components).items() if value is None]
     if missing:
         raise RuntimeError(f"TFX came without {', '.join(missing)}: broken install")
-    import pipeline.runners.launch  # noqa: F401
+    # Training processes are forked from here, too.
+    for module in ("pipeline.runners.launch", "components.trainer.process"):
+        import_module(module)
 
     # tensorflow_transform asks for Keras 2 when imported, for all of the process.
     os.environ["TF_USE_LEGACY_KERAS"] = "0"

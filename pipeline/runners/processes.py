@@ -2,7 +2,7 @@
 
 import multiprocessing
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext
@@ -13,6 +13,7 @@ from pipeline.runners.output import LOG_VARIABLE
 from pipeline.runners.worker import work
 
 PRELOAD = "pipeline.runners.preload"
+POLL_S = 0.5
 
 
 class StepProcesses:
@@ -31,17 +32,33 @@ class StepProcesses:
         process.start()
         process.join()
 
-    def run(self, job: Job) -> Outcome | Failure:
-        """Run one job to its end; a process that dies is a failure, too."""
+    def run(
+        self, job: Job, watch: Callable[[str], None], wants_stop: Callable[[], bool]
+    ) -> Outcome | Failure:
+        """Run one job to its end; a process that dies is a failure, too.
+
+        Args:
+            job: The job.
+            watch: Told how far the step is, now and then.
+            wants_stop: Whether the run was asked to stop; the step is then asked, too,
+                and given the time that it takes.
+        """
         receiver, sender = self._context.Pipe(duplex=False)
         process = self._context.Process(target=work, args=(job, sender))
         process.start()
         sender.close()
+        asked = False
         try:
+            while not receiver.poll(POLL_S):
+                if wants_stop() and not asked:
+                    asked = True
+                    process.terminate()
+                if job.progress.exists():
+                    watch(job.progress.read_text())
             answer: Outcome | Failure = receiver.recv()
         except EOFError:
             process.join()
-            return Failure(self._death(process.exitcode))
+            return Failure(self._death(process.exitcode), resumable=asked)
         except BaseException:
             process.terminate()
             raise

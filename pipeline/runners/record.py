@@ -23,6 +23,8 @@ class StepRecord:
     reason: str | None = None
     """Why it failed."""
     summary: dict[str, Any] = field(default_factory=dict)
+    resumable: bool = False
+    """Whether it was asked to stop: started again, the run goes on from there."""
 
 
 @dataclass

@@ -12,7 +12,7 @@ from components.evaluator.component import VERDICT_FILE
 from components.example_gen.component import COUNTS_PROPERTY
 from components.example_validator.component import WARNINGS_PROPERTY
 from components.pusher.component import PUSHED_VERSION_PROPERTY
-from components.trainer.train import HISTORY_FILE
+from components.trainer.request import SUMMARY_FILE
 from pipeline import steps
 
 Summary = dict[str, Any]
@@ -50,9 +50,10 @@ def _warnings(artifacts: Artifacts) -> Summary:
     }
 
 
-def _history(artifacts: Artifacts) -> Summary:
-    path = Path(artifacts.output("model_run").uri, HISTORY_FILE)
-    return {"history": json.loads(path.read_text())}
+def _training(artifacts: Artifacts) -> Summary:
+    path = Path(artifacts.output("model_run").uri, SUMMARY_FILE)
+    summary: Summary = json.loads(path.read_text())
+    return summary
 
 
 def _verdict(artifacts: Artifacts) -> Summary:
@@ -76,7 +77,7 @@ def _version(artifacts: Artifacts) -> Summary:
 _READERS: Mapping[str, Callable[[Artifacts], Summary]] = {
     steps.EXAMPLE_GEN.id: _counts,
     steps.EXAMPLE_VALIDATOR.id: _warnings,
-    steps.TRAINER.id: _history,
+    steps.TRAINER.id: _training,
     steps.EVALUATOR.id: _verdict,
     steps.PUSHER.id: _version,
 }

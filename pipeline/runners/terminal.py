@@ -21,6 +21,7 @@ class Terminal:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._status: Status | None = None
+        self._step = ""
 
     def waiting(self, pid: str) -> None:
         """Say that another process holds the project's store."""
@@ -43,7 +44,13 @@ class Terminal:
 
     def running(self, step: StepRecord) -> None:
         """Show that a step is at work."""
+        self._step = step.id
         self._spin(f"{step.id} …  log: {step.log}")
+
+    def progress(self, text: str) -> None:
+        """Show how far the step is."""
+        if self._status is not None:
+            self._status.update(f"{escape(self._step)} …  {escape(text)}")
 
     def finished(self, step: StepRecord) -> None:
         """Print the step's line."""

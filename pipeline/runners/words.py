@@ -51,11 +51,27 @@ def _warnings(summary: Summary) -> str:
     return "\n".join(f"warning: {text}" for text in warnings)
 
 
-def _history(summary: Summary) -> str:
+def _training(summary: Summary) -> str:
     history = summary["history"]
     epochs = len(history["loss"])
     last = {name: values[-1] for name, values in history.items()}
-    return f"{epochs} epoch{'s' * (epochs != 1)}: {metrics_words(last)}"
+    lines = [f"{epochs} epoch{'s' * (epochs != 1)}: {metrics_words(last)}"]
+    speed = f"{summary['examples_per_second']:,.0f} examples/s"
+    if summary["input_bound"] is not None:
+        speed += f", input-bound {summary['input_bound']:.0%}"
+    lines.append(f"{summary['strategy']}, {summary['precision']}: {speed}")
+    lines += [
+        f"out of memory with {time['micro_batch_size']} examples at a time: went on "
+        f"with {time['micro_batch_size'] // time['divisor']}, the effective batch is "
+        f"{summary['effective_batch_size']} as before"
+        for time in summary["out_of_memory"]
+    ]
+    skipped = summary["skipped_steps"]
+    if skipped:
+        lines.append(
+            f"skipped {len(skipped)} batches that were not finite; the log names them"
+        )
+    return "\n".join(lines)
 
 
 def _verdict(verdict: Summary) -> str:
@@ -78,7 +94,7 @@ def _version(summary: Summary) -> str:
 _WORDS: Mapping[str, Callable[[Summary], str]] = {
     steps.EXAMPLE_GEN.id: _counts,
     steps.EXAMPLE_VALIDATOR.id: _warnings,
-    steps.TRAINER.id: _history,
+    steps.TRAINER.id: _training,
     steps.EVALUATOR.id: _verdict,
     steps.PUSHER.id: _version,
 }

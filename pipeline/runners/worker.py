@@ -1,16 +1,18 @@
 """The process of one step: forked with TFX loaded, its output in a log file."""
 
 import logging
-import multiprocessing
 import os
 import tempfile
 import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from pathlib import Path
 
+from components.errors import ResumeError
+from components.trainer.config import KEY_VARIABLE, PROGRESS_VARIABLE
+from components.trainer.processes import die_with_parent
 from pipeline.config import ProjectSettings
 from pipeline.runners.job import Failure, Job, Outcome
 from pipeline.runners.output import redirect
@@ -20,7 +22,7 @@ from serving.errors import TaxiwayError
 def work(job: Job, answer: Connection) -> None:
     """Run the job and send an `Outcome` or a `Failure`."""
     redirect(str(job.log))
-    threading.Thread(target=_die_with_parent, daemon=True).start()
+    threading.Thread(target=die_with_parent, daemon=True).start()
     with _own_temporary_files():
         outcome = _attempt(job)
     answer.send(outcome)
@@ -43,8 +45,12 @@ def _own_temporary_files() -> Iterator[None]:
 
 def _attempt(job: Job) -> Outcome | Failure:
     settings = ProjectSettings.from_json(job.settings)
+    os.environ[KEY_VARIABLE] = job.key
+    os.environ[PROGRESS_VARIABLE] = str(job.progress)
     try:
         return _run(job, settings)
+    except ResumeError as error:
+        return Failure(str(error), resumable=True)
     except TaxiwayError as error:
         traceback.print_exc()
         return Failure(str(error))
@@ -73,11 +79,3 @@ def sentence(error: BaseException, root: Path) -> str:
         if file.is_relative_to(root) and "site-packages" not in file.parts:
             return f"{text} ({file.relative_to(root)}:{frame.lineno} in {frame.name})"
     return text
-
-
-def _die_with_parent() -> None:
-    """End this process when the runner is gone: nobody would hear its answer."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        os._exit(1)

@@ -64,7 +64,7 @@ def _train(folder: Path) -> Trained:
     from components.trainer.config import TrainerSettings
     from components.trainer.export import export
     from components.trainer.inputs import describe_inputs
-    from components.trainer.train import build
+    from components.trainer.model import build
     from components.transform.preprocess import preprocessing_fn
 
     table = FeatureTable.model_validate(
@@ -121,7 +121,7 @@ def _train(folder: Path) -> Trained:
     )
     output = tft.TFTransformOutput(str(folder / "transform"))
     model = build(describe_inputs(table, output, TrainerSettings(hidden_units=(4,))))
-    export(model, output, table, str(folder / "model"))
+    export(model, output, table, folder / "model")
     loaded = tf.saved_model.load(str(folder / "model"))
     return Trained(
         tf, table, output, model, loaded.signatures, examples, folder / "model"

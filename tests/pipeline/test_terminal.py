@@ -32,16 +32,15 @@ def screen() -> Screen:
     return Screen()
 
 
-def trained(state: State, seconds: float = 83.26) -> StepRecord:
-    history = {"loss": [0.5, 0.4]}
-    return StepRecord("Trainer", state, seconds, summary={"history": history})
+def pushed(state: State, seconds: float = 83.26) -> StepRecord:
+    return StepRecord("Pusher", state, seconds, summary={"version": 7})
 
 
 @pytest.mark.parametrize(
     ("step", "line"),
     [
-        (trained("done"), "  ✓ Trainer            83.3 s   2 epochs: loss 0.4\n"),
-        (trained("cached"), "  = Trainer            cached   2 epochs: loss 0.4\n"),
+        (pushed("done"), "  ✓ Pusher             83.3 s   version 7\n"),
+        (pushed("cached"), "  = Pusher             cached   version 7\n"),
         (
             StepRecord("Trainer", "failed", 4.0, "Trainer.log", "no GPU"),
             "  ✗ Trainer             4.0 s   \n",
@@ -114,13 +113,13 @@ def test_nothing_is_printed_while_a_step_runs_without_a_terminal(
 def test_a_terminal_shows_the_step_at_work_and_its_log() -> None:
     screen = Screen(moving=True)
     screen.terminal.running(StepRecord("Trainer", log="[/x].log"))
-    screen.terminal.finished(trained("done"))
+    screen.terminal.finished(pushed("done"))
     assert "Trainer …  log: [/x].log" in screen.text
-    assert screen.text.endswith("  ✓ Trainer            83.3 s   2 epochs: loss 0.4\n")
+    assert screen.text.endswith("  ✓ Pusher             83.3 s   version 7\n")
 
 
 def test_a_step_that_was_never_shown_at_work_may_finish() -> None:
     """A cached step does not run."""
     screen = Screen(moving=True)
-    screen.terminal.finished(trained("cached"))
-    assert "= Trainer" in screen.text
+    screen.terminal.finished(pushed("cached"))
+    assert "= Pusher" in screen.text

@@ -90,7 +90,53 @@ def test_example_validator_gives_each_warning_a_line() -> None:
 )
 def test_trainer_says_its_last_epoch(losses: list[float], said: str) -> None:
     history = {"loss": losses, "val_loss": [0.6] * len(losses)}
-    assert words("Trainer", {"history": history}) == said
+    first, _ = words("Trainer", training(history=history)).split("\n")
+    assert first == said
+
+
+def training(**changes: Any) -> dict[str, Any]:
+    return {
+        "history": {"loss": [0.5]},
+        "examples_per_second": 232873.2,
+        "input_bound": 0.031,
+        "strategy": "mirrored on GPU:0, GPU:1",
+        "precision": "mixed_bfloat16",
+        "out_of_memory": [],
+        "skipped_steps": [],
+        "effective_batch_size": 4096,
+        **changes,
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {},
+            "mirrored on GPU:0, GPU:1, mixed_bfloat16: 232,873 examples/s, input-bound 3%",
+        ),
+        (
+            {"input_bound": None},
+            "mirrored on GPU:0, GPU:1, mixed_bfloat16: 232,873 examples/s",
+        ),
+        (
+            {
+                "out_of_memory": [
+                    {"micro_batch_size": 512, "divisor": 2, "reason": "OOM"}
+                ]
+            },
+            "out of memory with 512 examples at a time: went on with 256, the effective "
+            "batch is 4096 as before",
+        ),
+        (
+            {"skipped_steps": [3, 9]},
+            "skipped 2 batches that were not finite; the log names them",
+        ),
+    ],
+    ids=["input-bound", "one epoch", "out of memory", "skipped"],
+)
+def test_trainer_says_how_it_trained(changes: dict[str, Any], said: str) -> None:
+    assert words("Trainer", training(**changes)).split("\n")[-1] == said
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,345 @@
+"""The training process: configures devices first, then trains, saves and exports.
+
+It runs one attempt and says how it ended, in a file and by its exit code. What to do
+about it is for its parent to decide (supervisor.py).
+"""
+
+import gc
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+import tensorflow_transform as tft
+
+from components.errors import ModelError
+from components.trainer import devices, precision, record
+from components.trainer.checkpoints import Checkpoints, Progress
+from components.trainer.cluster import find_cluster
+from components.trainer.columns import layout
+from components.trainer.config import RECORD_FILE
+from components.trainer.devices import DevicePlan
+from components.trainer.export import export
+from components.trainer.inputs import ModelInputs, describe_inputs
+from components.trainer.loop import Loop, Preempted, Schedule
+from components.trainer.model import build
+from components.trainer.observer import TensorBoard, TrainingObserver
+from components.trainer.record import TrainingRecord
+from components.trainer.request import (
+    STARTED_FILE,
+    SUMMARY_FILE,
+    Outcome,
+    TrainingRequest,
+    write_atomically,
+    write_json,
+)
+from components.trainer.session import Ground, Session, Splits
+from components.trainer.split import read_split
+from serving.errors import TaxiwayError
+
+log = logging.getLogger(__name__)
+
+
+class Stop:
+    """Remembers that the process was asked to stop."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._ask)
+
+    def _ask(self, *_: object) -> None:
+        self.asked = True
+        log.warning("asked to stop: saving after the current steps")
+
+
+def attempt(request: TrainingRequest) -> Outcome:
+    """Train once, from the newest checkpoint on, and say how it ended."""
+    stop = Stop()
+    try:
+        step = train(request, lambda: stop.asked)
+    except Preempted as ended:
+        return Outcome(status="preempted", message=str(ended), step=ended.progress.step)
+    except (tf.errors.ResourceExhaustedError, MemoryError) as error:
+        log.exception("out of memory")
+        return Outcome(status="out_of_memory", message=_first_line(error))
+    except TaxiwayError as error:
+        log.exception("training failed")
+        return Outcome(status="failed", message=str(error))
+    except tf.errors.UnavailableError as error:
+        log.exception("another worker is gone")
+        return Outcome(
+            status="preempted", message=f"another worker is gone: {_first_line(error)}"
+        )
+    return Outcome(status="done", step=step)
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
+
+
+def main(request: TrainingRequest) -> None:
+    """Train, leave the outcome for the parent and exit with its code."""
+    logging.basicConfig(
+        level=logging.INFO, format="%(levelname)s %(name)s: %(message)s"
+    )
+    logging.getLogger("absl").setLevel(logging.WARNING)
+    outcome = attempt(request)
+    cluster = find_cluster(request.settings.workers, os.environ)
+    if cluster is None or cluster.is_chief or outcome.status != "done":
+        outcome.write(request.work_dir)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Not sys.exit: collective operations of a worker that is gone would be waited for.
+    os._exit(outcome.exit_code)
+
+
+def train(request: TrainingRequest, wants_stop: Callable[[], bool]) -> int:
+    """Train to the end, export, and return the number of steps.
+
+    Raises:
+        Preempted: It was asked to stop, and has saved its state.
+        TaxiwayError: The data, the settings or the model are unusable.
+        tf.errors.ResourceExhaustedError: A device has too little memory.
+    """
+    settings = request.settings
+    cluster = find_cluster(settings.workers, os.environ)
+    planned = devices.plan(settings, devices.take_inventory(), cluster)
+    # Before anything touches a device, and before data is read in vain.
+    micro = devices.micro_batch_size(
+        settings.batch_size, request.accumulation, planned.num_replicas
+    )
+    request.work_dir.mkdir(parents=True, exist_ok=True)
+    write_atomically(request.work_dir / STARTED_FILE, str(micro))
+    devices.configure(planned, deterministic=settings.deterministic)
+    chosen = precision.decide(settings.precision, precision.capabilities())
+    chosen.apply()
+    keras.utils.set_random_seed(settings.seed)
+    strategy = devices.create_strategy(planned, settings.all_reduce)
+    log.info("devices: %s; precision: %s", planned, chosen.name)
+    transform = tft.TFTransformOutput(request.transform_output)
+    ground = Ground(
+        settings,
+        request.table,
+        planned,
+        strategy,
+        chosen,
+        _read(request, transform, planned),
+        request.accumulation,
+    )
+    inputs = describe_inputs(request.table, transform, settings, ground.splits.train)
+    checkpoints = Checkpoints(
+        request.work_dir / "checkpoints", settings.checkpoints.keep
+    )
+    session = Session(ground, lambda: build(inputs), checkpoints)
+    for line in devices.placement(
+        [
+            (v.path, session.state.components(v))
+            for v in session.state.variables["trainable"]
+        ]
+    ):
+        log.info("placed: %s", line)
+    energy = record.read_energy()
+    progress = _run(request, session, wants_stop)
+    if planned.is_chief:
+        _finish(request, session, inputs, transform, progress, energy)
+    return progress.step
+
+
+def _read(
+    request: TrainingRequest, transform: tft.TFTransformOutput, planned: DevicePlan
+) -> Splits:
+    columns = layout(transform.transformed_feature_spec())
+    begun = time.monotonic()
+    train, evaluation = (
+        read_split(
+            patterns,
+            columns,
+            request.table.label_key,
+            request.settings.input.cache,
+            request.work_dir / f"cache-{os.getpid()}",
+        )
+        for patterns in (request.train_files, request.eval_files)
+    )
+    log.info(
+        "read %d and %d examples in %.1f s; kept: %s, %d bytes each",
+        train.num_examples,
+        evaluation.num_examples,
+        time.monotonic() - begun,
+        train.cache,
+        columns.row_bytes,
+    )
+    return Splits(columns, train, evaluation)
+
+
+def _run(
+    request: TrainingRequest, session: Session, wants_stop: Callable[[], bool]
+) -> Progress:
+    settings = request.settings
+    schedule = Schedule(settings, session.plan)
+    progress = session.restore_latest()
+    if progress.step:
+        log.info("going on after step %d", progress.step)
+    board = None
+    if settings.tensorboard.enabled and session.ground.devices.is_chief:
+        board = TensorBoard(
+            request.log_dir / "tensorboard", settings.tensorboard, session.histograms
+        )
+        board.graph(session.step.functions[0].graph)
+    observer = TrainingObserver(
+        schedule,
+        time.monotonic,
+        request.progress_file if session.ground.devices.is_chief else None,
+        board,
+    )
+    try:
+        progress = Loop(session, observer, schedule, time.monotonic, wants_stop).run(
+            progress
+        )
+    finally:
+        if board is not None:
+            board.close()
+    if session.step.num_traces > len(session.step.functions):
+        log.warning(
+            "the training step was traced %d times instead of %d: something in the "
+            "model changes its shapes",
+            session.step.num_traces,
+            len(session.step.functions),
+        )
+    if settings.wants_best:
+        session.restore_best()
+    return replace(
+        progress, digests=(*progress.digests, (progress.step, session.digest()))
+    )
+
+
+def _finish(
+    request: TrainingRequest,
+    session: Session,
+    inputs: ModelInputs,
+    transform: tft.TFTransformOutput,
+    progress: Progress,
+    energy: float | None,
+) -> None:
+    weights, others = session.state.weights(), session.state.other_weights()
+    made = _record(request, session, progress, energy)
+    log.info("%s", verdict(progress))
+    export(
+        _serving_model(inputs, weights, others),
+        transform,
+        request.table,
+        request.export_dir,
+    )
+    path = request.export_dir / RECORD_FILE
+    write_atomically(path, made.model_dump_json(indent=2))
+    request.log_dir.mkdir(parents=True, exist_ok=True)
+    write_json(request.log_dir / SUMMARY_FILE, summary(made, progress))
+    gc.collect()
+
+
+def _serving_model(
+    inputs: ModelInputs, weights: list[np.ndarray], others: list[np.ndarray]
+) -> keras.Model:
+    """Build the model once more, in float32 and on one device, with these weights."""
+    keras.config.set_dtype_policy("float32")
+    model = build(inputs)
+    for variables, values in (
+        (model.trainable_variables, weights),
+        (model.non_trainable_variables, others),
+    ):
+        if [tuple(v.shape) for v in variables] != [v.shape for v in values]:
+            raise ModelError(
+                "trainer.model: the function builds another model each time it is "
+                "called, allowed: one that depends on its argument alone"
+            )
+        for variable, value in zip(variables, values, strict=True):
+            variable.assign(value)
+    return model
+
+
+def _record(
+    request: TrainingRequest, session: Session, progress: Progress, energy: float | None
+) -> TrainingRecord:
+    ground = session.ground
+    settings = request.settings
+    commit, dirty = record.git_state(request.project_root)
+    now = record.read_energy()
+    gpus = ground.devices.num_replicas if ground.devices.device_type == "GPU" else 0
+    return TrainingRecord(
+        seed=settings.seed,
+        deterministic=settings.deterministic,
+        git_commit=commit,
+        git_dirty=dirty,
+        data_digest=record.data_digest(request),
+        transform_digest=record.transform_digest(request),
+        libraries=record.libraries(),
+        devices=record.device_names(
+            ground.devices.device_type, ground.devices.num_devices
+        ),
+        strategy=str(ground.devices),
+        num_replicas=ground.devices.num_replicas,
+        precision=ground.precision.name,
+        xla=session.xla,
+        accumulation=session.plan.accumulation,
+        micro_batch_size=session.plan.micro_batch_size,
+        num_steps=progress.step,
+        seconds=round(progress.seconds, 3),
+        gpu_hours=round(progress.seconds * gpus / 3600, 6),
+        energy_joules=None if energy is None or now is None else round(now - energy, 1),
+        weight_digests=progress.digests,
+        request=request,
+    )
+
+
+def summary(made: TrainingRecord, progress: Progress) -> dict[str, Any]:
+    """Return the JSON summary of a run."""
+    names = sorted({name for epoch in progress.history for name in epoch})
+    return {
+        "history": {
+            name: [epoch[name] for epoch in progress.history] for name in names
+        },
+        "best_epoch": None if progress.best_epoch is None else progress.best_epoch + 1,
+        "steps": progress.step,
+        "skipped_steps": list(progress.skipped),
+        "examples_per_second": _rate(progress),
+        "input_bound": input_bound(progress),
+        "seconds": round(progress.seconds, 3),
+        "strategy": made.strategy,
+        "replicas": made.num_replicas,
+        "precision": made.precision,
+        "xla": made.xla,
+        "micro_batch_size": made.micro_batch_size,
+        "accumulation": made.accumulation,
+        "effective_batch_size": made.request.settings.batch_size,
+    }
+
+
+def _rate(progress: Progress) -> float:
+    return round(progress.examples / progress.seconds, 1) if progress.seconds else 0.0
+
+
+def input_bound(progress: Progress) -> float | None:
+    """Return the share of the time after the first epoch that devices waited for data.
+
+    None when there was one epoch only.
+    """
+    if not progress.after_first_s:
+        return None
+    return round(progress.waited_s / progress.after_first_s, 4)
+
+
+def verdict(progress: Progress) -> str:
+    """Say at the end what training was bound by."""
+    share = input_bound(progress)
+    rate = f"{_rate(progress):,.0f} examples/s"
+    if share is None:
+        return f"{rate}; one epoch only: how far the input bounds it is not known"
+    return f"{rate}; input-bound {share:.0%}"

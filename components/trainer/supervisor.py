@@ -1,0 +1,161 @@
+"""The parent of training processes: starts them, and decides what their end means.
+
+```
+done            the model is exported
+out of memory   again, with half the micro-batch and twice the accumulation
+preempted       state is saved: `ResumeError`, the run goes on when started again
+failed          `ModelError` with the process's own sentence
+```
+
+A process is out of memory when it says so, when the kernel killed it for memory, or
+when an allocation that failed took it down.
+"""
+
+import logging
+import math
+import signal
+from dataclasses import dataclass
+from typing import Protocol
+
+from components.errors import ModelError, ResumeError
+from components.trainer.request import (
+    ExitCode,
+    Outcome,
+    TrainingRequest,
+    write_atomically,
+)
+from serving.settings import Settings
+
+log = logging.getLogger(__name__)
+SHRINKINGS_FILE = "memory.json"
+MEMORY_WORDS = ("std::bad_alloc", "Cannot allocate memory", "out of memory", "OOM when")
+"""What a process prints when an allocation takes it down."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How the processes of one attempt ended."""
+
+    exit_code: int
+    """Of the first that did not end well; negative for a signal; else 0."""
+    outcome: Outcome | None
+    """What it left; None when it was killed before it could."""
+    micro_batch_size: int | None = None
+    """Examples that a replica computed at once; None when it did not get so far."""
+    killed_for_memory: bool = False
+    """Whether the kernel counted a process killed for memory meanwhile."""
+    last_words: str = ""
+    """End of what the processes printed."""
+
+
+class Launcher(Protocol):
+    """Runs the processes of one attempt to their end."""
+
+    def __call__(self, request: TrainingRequest) -> Ended:
+        """Run one attempt."""
+
+
+class Shrinking(Settings):
+    """One time that memory was too little."""
+
+    micro_batch_size: int
+    """Examples that a replica computed at once until then."""
+    divisor: int
+    """What it was divided by."""
+    reason: str
+    """What said that memory was too little."""
+
+
+class Shrinkings(Settings):
+    """All such times of a run."""
+
+    times: tuple[Shrinking, ...] = ()
+    """In their order."""
+
+    @property
+    def divisor(self) -> int:
+        """What the micro-batch of the settings is divided by by now."""
+        return math.prod(time.divisor for time in self.times)
+
+
+def supervise(request: TrainingRequest, launch: Launcher) -> Shrinkings:
+    """Train to the end, with as many attempts as memory demands.
+
+    Returns:
+        The times that memory was too little.
+
+    Raises:
+        ModelError: Training failed, or memory is too little even so.
+        ResumeError: It was asked to stop and has saved its state.
+    """
+    file = request.work_dir / SHRINKINGS_FILE
+    shrunk = Shrinkings()
+    if file.exists():
+        shrunk = Shrinkings.model_validate_json(file.read_text())
+    while True:
+        asked = request.model_copy(update={"micro_batch_divisor": shrunk.divisor})
+        ended = launch(asked)
+        outcome = understand(ended)
+        match outcome.status:
+            case "done":
+                return shrunk
+            case "preempted":
+                raise ResumeError(
+                    f"{outcome.message}; its state is saved: run again to go on"
+                )
+            case "failed":
+                raise ModelError(outcome.message)
+        shrunk = shrink(shrunk, ended, outcome.message, request.settings.memory_retries)
+        log.warning(
+            "out of memory (%s): from micro-batches of %d examples to 1/%d of that",
+            outcome.message,
+            shrunk.times[-1].micro_batch_size,
+            shrunk.times[-1].divisor,
+        )
+        write_atomically(file, shrunk.model_dump_json())
+
+
+def shrink(shrunk: Shrinkings, ended: Ended, reason: str, retries: int) -> Shrinkings:
+    """Take half the micro-batch, or the largest part that divides it.
+
+    Raises:
+        ModelError: It was tried too often, or there is nothing to divide.
+    """
+    size = ended.micro_batch_size
+    if size is None:
+        raise ModelError(f"out of memory before the first step: {reason}")
+    if size == 1:
+        raise ModelError(f"out of memory with one example at a time: {reason}")
+    if len(shrunk.times) >= retries:
+        raise ModelError(
+            f"out of memory with {size} examples at a time, after "
+            f"{len(shrunk.times)} attempts with less and less: {reason}; "
+            "set trainer.batch_size lower, or trainer.memory_retries higher"
+        )
+    divisor = next(n for n in range(2, size + 1) if size % n == 0)
+    once = Shrinking(micro_batch_size=size, divisor=divisor, reason=reason)
+    return Shrinkings(times=(*shrunk.times, once))
+
+
+def understand(ended: Ended) -> Outcome:
+    """Say how an attempt ended, where the process could not, too."""
+    if ended.outcome is not None and ended.exit_code in set(ExitCode):
+        return ended.outcome
+    if ended.exit_code == -signal.SIGKILL and ended.killed_for_memory:
+        return Outcome(
+            status="out_of_memory", message="the kernel killed the process for memory"
+        )
+    found = next((words for words in MEMORY_WORDS if words in ended.last_words), None)
+    if ended.exit_code < 0 and found is not None:
+        return Outcome(status="out_of_memory", message=found)
+    if ended.exit_code < 0:
+        name = signal.Signals(-ended.exit_code).name
+        return Outcome(
+            status="failed",
+            message=f"the training process was killed by {name}; run again to go on "
+            "from its last checkpoint",
+        )
+    return Outcome(
+        status="failed",
+        message=f"the training process ended with exit code {ended.exit_code}",
+    )
