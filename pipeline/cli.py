@@ -15,6 +15,7 @@ COMMANDS = {
     "init": "scaffold a project from a CSV file",
     "run": "run the pipeline: from files to a published version",
     "runs": "show the history of runs and the lineage of one",
+    "replay": "train a published version again from its record, and compare",
     "serve": "serve the published model over REST and gRPC",
     "predict": "ask the served model about rows of a file",
     "status": "show versions in the repository and on the server",

@@ -8,6 +8,7 @@ TaxiwayError
     ├── ScaffoldError     no project can be made from the CSV file
     ├── CacheError        the record of what is cached is damaged
     ├── MetadataError     the history of runs cannot be read
+    ├── ReplayError       a version cannot be trained again
     └── StepError         a step could not be started
 """
 
@@ -42,6 +43,10 @@ class CacheError(PipelineError):
 
 class MetadataError(PipelineError):
     """The history of runs cannot be read."""
+
+
+class ReplayError(PipelineError):
+    """A version cannot be trained again."""
 
 
 class StepError(PipelineError):

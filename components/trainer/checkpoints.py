@@ -131,7 +131,7 @@ class Checkpoints:
         _sync(writing)
         path = self._folder / f"step-{progress.step:08d}"
         if path.exists():  # the same position: keep what says more, the newer one
-            shutil.rmtree(path)
+            _remove(path)
         os.replace(writing, path)
         _sync(self._folder)
         self._remove_old()
@@ -141,7 +141,7 @@ class Checkpoints:
         kept = {checkpoint.path for checkpoint in found[-self._keep :]}
         for checkpoint in found:
             if checkpoint.path not in kept and not _is_best(checkpoint, found):
-                shutil.rmtree(checkpoint.path)
+                _remove(checkpoint.path)
 
     def clear(self) -> None:
         """Remove all of them."""
@@ -156,6 +156,12 @@ def _is_best(checkpoint: Checkpoint, among: Sequence[Checkpoint]) -> bool:
         and here.epoch_step == 0
         and here.epoch == newest.best_epoch + 1
     )
+
+
+def _remove(path: Path) -> None:
+    """Remove a checkpoint; what a killed run leaves of it is none any more."""
+    (path / PROGRESS_FILE).unlink(missing_ok=True)
+    shutil.rmtree(path)
 
 
 def _read(file: Path) -> Progress:

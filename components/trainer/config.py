@@ -54,6 +54,16 @@ class TensorBoardSettings(Settings):
     profile_steps: tuple[Positive, Positive] | None = None
     """First and last step of a profile."""
 
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.profile_steps and self.profile_steps[0] >= self.profile_steps[1]:
+            first, last = self.profile_steps
+            raise ValueError(
+                f"profile_steps: got {first} and {last}, allowed: a first step below "
+                "the last"
+            )
+        return self
+
 
 class TrainerSettings(Settings):
     """How the model is built and trained."""
@@ -95,7 +105,9 @@ class TrainerSettings(Settings):
     workers: tuple[str, ...] = ()
     """`HOST:PORT` of each worker of a multi_worker run, where TF_CONFIG is not set."""
     num_local_workers: Positive | None = None
-    """Run a multi_worker run as so many processes on this machine."""
+    """So many workers of a multi_worker or parameter_server run on this machine."""
+    num_local_servers: Positive | None = None
+    """So many parameter servers on this machine, beside num_local_workers."""
     all_reduce: Literal["auto", "nccl", "ring"] = "auto"
     """How replicas add up their gradients."""
     precision: Literal["auto", "float32", "tf32", "mixed_float16", "mixed_bfloat16"] = (
@@ -129,6 +141,7 @@ class TrainerSettings(Settings):
         if (self.workers or self.num_local_workers) and self.strategy not in {
             "auto",
             "multi_worker",
+            *(() if self.workers else ("parameter_server",)),
         }:
             raise ValueError(
                 f"workers are for strategy multi_worker, got strategy {self.strategy}"
@@ -139,6 +152,57 @@ class TrainerSettings(Settings):
                 "examples in an order that changes from run to run"
             )
         return self
+
+    @model_validator(mode="after")
+    def _fits_parameter_servers(self) -> Self:
+        if self.strategy != "parameter_server":
+            if self.num_local_servers:
+                raise ValueError(
+                    "num_local_servers is for strategy parameter_server, got strategy "
+                    f"{self.strategy}"
+                )
+            return self
+        if bool(self.num_local_servers) != bool(self.num_local_workers):
+            raise ValueError(
+                "strategy parameter_server takes num_local_workers and "
+                "num_local_servers together: set both, or none and TF_CONFIG"
+            )
+        for name, (is_set, reason) in self._not_served.items():
+            if is_set:
+                raise ValueError(
+                    f"{name} does not go with strategy parameter_server: {reason}"
+                )
+        return self
+
+    @property
+    def _not_served(self) -> dict[str, tuple[bool, str]]:
+        """Settings that parameter servers rule out: whether they are set, and why."""
+        return {
+            "deterministic": (
+                self.deterministic,
+                "workers change the weights in an order that differs from run to run",
+            ),
+            "precision mixed_float16": (
+                self.precision == "mixed_float16",
+                "nobody keeps the loss scale; float32, tf32 and mixed_bfloat16 do",
+            ),
+            "ema_momentum": (
+                self.ema_momentum is not None,
+                "an average would miss what several workers change at once",
+            ),
+            "input.service": (
+                self.input.service is not None,
+                "its workers read the files themselves",
+            ),
+            "steps_per_execution": (
+                self.steps_per_execution is not None,
+                "steps are given to workers one by one",
+            ),
+            "all_reduce": (
+                self.all_reduce != "auto",
+                "its workers add up no gradients",
+            ),
+        }
 
     @property
     def wants_best(self) -> bool:

@@ -15,12 +15,7 @@ from components.errors import ModelError
 from components.trainer.cluster import TF_CONFIG, Cluster
 from components.trainer.config import TrainerSettings
 
-Kind = Literal["one_device", "mirrored", "multi_worker"]
-PARAMETER_SERVER_REFUSAL = (
-    "trainer.strategy: got parameter_server, which Keras 3 does not support: its "
-    "variables and optimizers cannot live on a parameter server (docs/trainer.md says "
-    "what was tried); allowed: auto, one_device, mirrored, multi_worker"
-)
+Kind = Literal["one_device", "mirrored", "multi_worker", "parameter_server"]
 
 
 @dataclass(frozen=True)
@@ -43,12 +38,14 @@ class DevicePlan:
 
     @property
     def num_workers(self) -> int:
-        """Processes that take part."""
-        return len(self.cluster.addresses) if self.cluster else 1
+        """Processes that compute a step together."""
+        if self.cluster is None or self.kind == "parameter_server":
+            return 1
+        return len(self.cluster.addresses)
 
     @property
     def num_replicas(self) -> int:
-        """Copies of the model over all processes."""
+        """Copies of the model that compute a step together."""
         return self.num_devices * self.num_workers
 
     @property
@@ -62,6 +59,11 @@ class DevicePlan:
         return self.cluster is None or self.cluster.is_chief
 
     @property
+    def serves(self) -> bool:
+        """Whether this process does what the chief of a parameter_server run says."""
+        return self.kind == "parameter_server" and not self.is_chief
+
+    @property
     def device_names(self) -> tuple[str, ...]:
         """Devices of this process, `GPU:0` and so on."""
         return tuple(f"{self.device_type}:{i}" for i in range(self.num_devices))
@@ -71,6 +73,12 @@ class DevicePlan:
         devices = ", ".join(self.device_names)
         if self.cluster is None:
             return f"{self.kind} on {devices}"
+        if self.kind == "parameter_server":
+            workers, servers = len(self.cluster.jobs["worker"]), self.cluster.servers
+            return (
+                f"{self.kind}, workers: {workers}, servers: {len(servers)}, chief on "
+                f"{devices}"
+            )
         return (
             f"{self.kind}, worker {self.cluster.index} of {self.num_workers}, "
             f"on {devices}"
@@ -85,11 +93,18 @@ def plan(
     Raises:
         ModelError: What the settings demand is not there, or not possible.
     """
-    if settings.strategy == "parameter_server":
-        raise ModelError(PARAMETER_SERVER_REFUSAL)
     if settings.strategy == "tpu":
         raise ModelError(_tpu_refusal(inventory))
+    if settings.strategy == "parameter_server":
+        return _plan_served(settings, inventory, cluster)
     device_type, available = _devices(settings, inventory)
+    others = len(cluster.addresses) - 1 if cluster else 0
+    if settings.strategy in {"one_device", "mirrored"} and others:
+        raise ModelError(
+            f"trainer.strategy: got {settings.strategy}, but {TF_CONFIG} or "
+            f"trainer.workers name {others + 1} processes, which would all write the "
+            "same model; allowed with them: auto, multi_worker"
+        )
     kind = _kind(settings, available, cluster)
     if kind == "multi_worker" and cluster is None:
         raise ModelError(
@@ -102,6 +117,21 @@ def plan(
     return DevicePlan(
         kind, device_type, num_devices, cluster if kind == "multi_worker" else None
     )
+
+
+def _plan_served(
+    settings: TrainerSettings, inventory: Inventory, cluster: Cluster | None
+) -> DevicePlan:
+    """Plan for a process of a parameter_server run; servers need no GPU."""
+    if cluster is None:
+        raise ModelError(
+            "trainer.strategy: got parameter_server, but nothing says who the workers "
+            f"and servers are: set {TF_CONFIG}, or trainer.num_local_workers and "
+            "trainer.num_local_servers"
+        )
+    holds_weights = cluster.task[0] == "ps"
+    kind = "CPU" if holds_weights else _devices(settings, inventory)[0]
+    return DevicePlan("parameter_server", kind, 1, cluster)
 
 
 def _devices(
@@ -207,7 +237,7 @@ def create_strategy(planned: DevicePlan, all_reduce: str) -> Any:
             "trainer.all_reduce: got ring, which is for strategy multi_worker; "
             f"allowed with {planned.kind}: auto, nccl"
         )
-    if planned.kind == "one_device":
+    if planned.kind in {"one_device", "parameter_server"}:  # the chief's own model
         return tf.distribute.OneDeviceStrategy(f"/{planned.device_names[0]}")
     if planned.kind == "mirrored":
         ops = tf.distribute.NcclAllReduce() if all_reduce == "nccl" else None

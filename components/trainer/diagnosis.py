@@ -66,23 +66,23 @@ def _layer(
     batch: Mapping[str, np.ndarray], reader: ExampleReader, model: keras.Model
 ) -> str | None:
     """Run the model layer by layer and name the first that gives NaN or inf."""
-    first = {name: value[0] for name, value in batch.items()}
-    examples = reader.read(first)
     names, tensors = [], []
     for layer in model.layers:
         if not isinstance(layer, keras.layers.InputLayer):
             names.append(layer.name)
             tensors.append(layer.output)
     probe = keras.Model(model.inputs, tensors)
-    given = {name: examples.inputs[name] for name in reader.input_names}
-    for name, value in zip(names, _as_list(probe(given, training=False)), strict=True):
-        array = np.asarray(value, np.float64)
-        if not np.isfinite(array).all():
-            return (
-                f"every column is finite, but layer {name} gives "
-                f"{array[~np.isfinite(array)].flat[0]}: lower trainer.learning_rate, "
-                "or set trainer.clip_norm"
-            )
+    for number in range(len(batch["mask"])):
+        given = reader.read({key: value[number] for key, value in batch.items()}).inputs
+        found = _as_list(probe(given, training=False))
+        for name, value in zip(names, found, strict=True):
+            array = np.asarray(value, np.float64)
+            if not np.isfinite(array).all():
+                return (
+                    f"every column is finite, but layer {name} gives "
+                    f"{array[~np.isfinite(array)].flat[0]}: lower "
+                    "trainer.learning_rate, or set trainer.clip_norm"
+                )
     return None
 
 

@@ -106,6 +106,7 @@ class Execution:
             self._reader.read(flat),
             prediction,
             (own.numerator, own.denominator),
+            counts=~report.bad,
         )
         return report, wishes
 

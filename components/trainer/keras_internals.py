@@ -53,6 +53,15 @@ class PureOptimizer:
         return after
 
 
+def count_atomically(optimizer: keras.Optimizer) -> None:
+    """Let several workers count an optimizer's steps without losing any.
+
+    Keras' own `assign_add` reads, adds and writes. Needs a built optimizer.
+    """
+    counter = optimizer._iterations  # noqa: SLF001
+    counter.assign_add = counter.value.assign_add
+
+
 def inner_optimizer(model: keras.Model) -> keras.Optimizer:
     """Return the optimizer that a model was compiled with, without loss scaling.
 

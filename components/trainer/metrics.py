@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from components.trainer.examples import Examples
@@ -46,7 +47,12 @@ class Metrics:
         self._sum = tf.function(self._summed, autograph=False)
 
     def update(
-        self, replica: int, examples: Examples, prediction: Any, loss: Sequence[Any]
+        self,
+        replica: int,
+        examples: Examples,
+        prediction: Any,
+        loss: Sequence[Any],
+        counts: Any = True,
     ) -> None:
         """Count a batch, inside `strategy.run`.
 
@@ -55,16 +61,38 @@ class Metrics:
             examples: Label, weight and mask, [batch, …].
             prediction: [batch, outputs] float32.
             loss: Numerator and denominator, [] each.
+            counts: [] bool; whether the batch is counted at all.
         """
         components = [self._components(v)[replica] for v in self._variables]
+        before = [tf.convert_to_tensor(component) for component in components]
         after = self._count(
-            [tf.convert_to_tensor(component) for component in components],
+            before,
             examples._replace(inputs={}),
             prediction,
             tuple(loss),
         )
-        for component, value in zip(components, after, strict=True):
-            component.assign(value)
+        for component, old, new in zip(components, before, after, strict=True):
+            component.assign(tf.where(counts, new, old))
+
+    def contribution(
+        self, examples: Examples, prediction: Any, loss: Sequence[Any]
+    ) -> list[Any]:
+        """Return what `update` would add for a batch, as values, on any device."""
+        initial = [tf.constant(value) for value in self._initial]
+        after = self._counted(
+            initial, examples._replace(inputs={}), prediction, tuple(loss)
+        )
+        return [new - old for new, old in zip(after, initial, strict=True)]
+
+    def add(self, contribution: Sequence[np.ndarray]) -> None:
+        """Count what `contribution` said of batches, on the first replica."""
+        for variable, value in zip(self._variables, contribution, strict=True):
+            component = self._components(variable)[0]
+            component.assign_add(tf.cast(value, component.dtype))
+
+    def shapes(self) -> list[tuple[int, ...]]:
+        """Return the shape of each part of a contribution."""
+        return [value.shape for value in self._initial]
 
     def _counted(
         self,
@@ -117,7 +145,7 @@ class Metrics:
             context = tf.distribute.get_replica_context()
             number = int(tf.get_static_value(context.replica_id_in_sync_group))
             own = [
-                tf.convert_to_tensor(self._components(v)[number % self._num_local])
+                tf.identity(self._components(v)[number % self._num_local])
                 for v in self._variables
             ]
             if context.num_replicas_in_sync == 1:

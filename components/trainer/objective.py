@@ -63,7 +63,8 @@ class Objective:
                 f"allowed: one value for each of the {self.micro_batch_size} examples"
             )
         rest = list(range(1, losses.shape.rank))
-        losses = tf.cast(tf.reduce_mean(losses, rest) if rest else losses, tf.float32)
+        reduce = tf.reduce_sum if self.loss.reduction == "sum" else tf.reduce_mean
+        losses = tf.cast(reduce(losses, rest) if rest else losses, tf.float32)
         # A row that only fills up may have a loss that is not finite: 0 · inf is NaN.
         losses = tf.where(mask > 0, losses, 0.0)
         total = tf.reduce_sum(losses * weight)

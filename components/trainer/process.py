@@ -4,14 +4,13 @@ It runs one attempt and says how it ended, in a file and by its exit code. What 
 about it is for its parent to decide (supervisor.py).
 """
 
-import gc
 import logging
 import os
 import signal
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import keras
@@ -20,9 +19,10 @@ import tensorflow as tf
 import tensorflow_transform as tft
 
 from components.errors import ModelError
-from components.trainer import devices, precision, record
+from components.faults import reason, sentence
+from components.trainer import devices, precision, record, servers
 from components.trainer.checkpoints import Checkpoints, Progress
-from components.trainer.cluster import find_cluster
+from components.trainer.cluster import Cluster, find_cluster
 from components.trainer.columns import layout
 from components.trainer.config import RECORD_FILE
 from components.trainer.devices import DevicePlan
@@ -31,6 +31,7 @@ from components.trainer.inputs import ModelInputs, describe_inputs
 from components.trainer.loop import Loop, Preempted, Schedule
 from components.trainer.model import build
 from components.trainer.observer import TensorBoard, TrainingObserver
+from components.trainer.parameter_server import ServedTraining
 from components.trainer.record import TrainingRecord
 from components.trainer.request import (
     STARTED_FILE,
@@ -69,33 +70,34 @@ def attempt(request: TrainingRequest) -> Outcome:
         return Outcome(status="preempted", message=str(ended), step=ended.progress.step)
     except (tf.errors.ResourceExhaustedError, MemoryError) as error:
         log.exception("out of memory")
-        return Outcome(status="out_of_memory", message=_first_line(error))
+        return Outcome(status="out_of_memory", message=reason(error))
+    except tf.errors.UnavailableError as error:
+        log.exception("another worker is gone")
+        message = f"another worker is gone: {reason(error)}"
+        return Outcome(status="preempted", message=message)
     except TaxiwayError as error:
         log.exception("training failed")
         return Outcome(status="failed", message=str(error))
-    except tf.errors.UnavailableError as error:
-        log.exception("another worker is gone")
-        return Outcome(
-            status="preempted", message=f"another worker is gone: {_first_line(error)}"
-        )
+    except Exception as error:
+        log.exception("training failed")
+        message = sentence(error, request.project_root)
+        return Outcome(status="failed", message=message)
     return Outcome(status="done", step=step)
-
-
-def _first_line(error: BaseException) -> str:
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
 
 
 def main(request: TrainingRequest) -> None:
     """Train, leave the outcome for the parent and exit with its code."""
+    if str(request.project_root) not in sys.path:
+        sys.path.append(str(request.project_root))
     logging.basicConfig(
-        level=logging.INFO, format="%(levelname)s %(name)s: %(message)s"
+        level=logging.INFO,
+        format="%(levelname)s %(name)s: %(message)s",
+        force=True,  # absl has set up the root logger in the fork server
     )
     logging.getLogger("absl").setLevel(logging.WARNING)
     outcome = attempt(request)
-    cluster = find_cluster(request.settings.workers, os.environ)
-    if cluster is None or cluster.is_chief or outcome.status != "done":
-        outcome.write(request.work_dir)
+    cluster = _cluster(request)
+    outcome.write(request.work_dir, 0 if cluster is None else cluster.index)
     sys.stdout.flush()
     sys.stderr.flush()
     # Not sys.exit: collective operations of a worker that is gone would be waited for.
@@ -111,8 +113,7 @@ def train(request: TrainingRequest, wants_stop: Callable[[], bool]) -> int:
         tf.errors.ResourceExhaustedError: A device has too little memory.
     """
     settings = request.settings
-    cluster = find_cluster(settings.workers, os.environ)
-    planned = devices.plan(settings, devices.take_inventory(), cluster)
+    planned = devices.plan(settings, devices.take_inventory(), _cluster(request))
     # Before anything touches a device, and before data is read in vain.
     micro = devices.micro_batch_size(
         settings.batch_size, request.accumulation, planned.num_replicas
@@ -120,54 +121,92 @@ def train(request: TrainingRequest, wants_stop: Callable[[], bool]) -> int:
     request.work_dir.mkdir(parents=True, exist_ok=True)
     write_atomically(request.work_dir / STARTED_FILE, str(micro))
     devices.configure(planned, deterministic=settings.deterministic)
+    if planned.serves:
+        servers.serve(planned)
+        return 0
+    served = None
+    if planned.kind == "parameter_server":
+        served = servers.connect(planned, wants_stop)
+    strategy = devices.create_strategy(planned, settings.all_reduce)
+    prepared = prepare(request, planned, strategy)
+    energy = record.read_energy()
+    machine = None
+    if served is not None:
+        machine = ServedTraining(
+            prepared.session, served, lambda: build(prepared.inputs), wants_stop
+        )
+    progress = _run(request, prepared.session, machine, wants_stop)
+    if planned.is_chief:
+        _finish(request, prepared, progress, energy)
+    return progress.step
+
+
+def _cluster(request: TrainingRequest) -> Cluster | None:
+    served = request.settings.strategy == "parameter_server"
+    return find_cluster(request.settings.workers, os.environ, served=served)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A session, and what its model was built from."""
+
+    session: Session
+    inputs: ModelInputs
+    transform: tft.TFTransformOutput
+
+
+def prepare(request: TrainingRequest, planned: DevicePlan, strategy: Any) -> Prepared:
+    """Read the data, build the model on its devices and trace its step."""
+    settings = request.settings
     chosen = precision.decide(settings.precision, precision.capabilities())
     chosen.apply()
     keras.utils.set_random_seed(settings.seed)
-    strategy = devices.create_strategy(planned, settings.all_reduce)
     log.info("devices: %s; precision: %s", planned, chosen.name)
     transform = tft.TFTransformOutput(request.transform_output)
+    splits = _read(request, transform)
     ground = Ground(
         settings,
         request.table,
         planned,
         strategy,
         chosen,
-        _read(request, transform, planned),
+        splits,
         request.accumulation,
     )
-    inputs = describe_inputs(request.table, transform, settings, ground.splits.train)
+    inputs = describe_inputs(request.table, transform, settings, splits.train)
     checkpoints = Checkpoints(
         request.work_dir / "checkpoints", settings.checkpoints.keep
     )
     session = Session(ground, lambda: build(inputs), checkpoints)
     for line in devices.placement(
         [
-            (v.path, session.state.components(v))
-            for v in session.state.variables["trainable"]
+            (variable.path, session.state.components(variable))
+            for variable in session.state.variables["trainable"]
         ]
     ):
         log.info("placed: %s", line)
-    energy = record.read_energy()
-    progress = _run(request, session, wants_stop)
-    if planned.is_chief:
-        _finish(request, session, inputs, transform, progress, energy)
-    return progress.step
+    return Prepared(session, inputs, transform)
 
 
-def _read(
-    request: TrainingRequest, transform: tft.TFTransformOutput, planned: DevicePlan
-) -> Splits:
+def _read(request: TrainingRequest, transform: tft.TFTransformOutput) -> Splits:
     columns = layout(transform.transformed_feature_spec())
     begun = time.monotonic()
+    cache = request.settings.input.cache
+    # Workers of parameter servers read the train split themselves, as does a service.
+    served = request.settings.strategy == "parameter_server"
+    elsewhere = served or request.settings.input.service is not None
     train, evaluation = (
         read_split(
             patterns,
             columns,
             request.table.label_key,
-            request.settings.input.cache,
+            wanted,
             request.work_dir / f"cache-{os.getpid()}",
         )
-        for patterns in (request.train_files, request.eval_files)
+        for patterns, wanted in (
+            (request.train_files, "none" if elsewhere else cache),
+            (request.eval_files, cache),
+        )
     )
     log.info(
         "read %d and %d examples in %.1f s; kept: %s, %d bytes each",
@@ -181,11 +220,15 @@ def _read(
 
 
 def _run(
-    request: TrainingRequest, session: Session, wants_stop: Callable[[], bool]
+    request: TrainingRequest,
+    session: Session,
+    served: ServedTraining | None,
+    wants_stop: Callable[[], bool],
 ) -> Progress:
     settings = request.settings
-    schedule = Schedule(settings, session.plan)
-    progress = session.restore_latest()
+    machine = served or session
+    schedule = Schedule(settings, machine.plan)
+    progress = machine.restore_latest()
     if progress.step:
         log.info("going on after step %d", progress.step)
     board = None
@@ -201,12 +244,14 @@ def _run(
         board,
     )
     try:
-        progress = Loop(session, observer, schedule, time.monotonic, wants_stop).run(
+        progress = Loop(machine, observer, schedule, time.monotonic, wants_stop).run(
             progress
         )
     finally:
         if board is not None:
             board.close()
+    if served is not None:
+        progress = served.with_waits(progress)
     if session.step.num_traces > len(session.step.functions):
         log.warning(
             "the training step was traced %d times instead of %d: something in the "
@@ -223,26 +268,20 @@ def _run(
 
 def _finish(
     request: TrainingRequest,
-    session: Session,
-    inputs: ModelInputs,
-    transform: tft.TFTransformOutput,
+    prepared: Prepared,
     progress: Progress,
     energy: float | None,
 ) -> None:
-    weights, others = session.state.weights(), session.state.other_weights()
+    session = prepared.session
     made = _record(request, session, progress, energy)
     log.info("%s", verdict(progress))
-    export(
-        _serving_model(inputs, weights, others),
-        transform,
-        request.table,
-        request.export_dir,
+    model = _serving_model(
+        prepared.inputs, session.state.weights(), session.state.other_weights()
     )
-    path = request.export_dir / RECORD_FILE
-    write_atomically(path, made.model_dump_json(indent=2))
+    export(model, prepared.transform, request.table, request.export_dir)
+    write_atomically(request.export_dir / RECORD_FILE, made.model_dump_json(indent=2))
     request.log_dir.mkdir(parents=True, exist_ok=True)
     write_json(request.log_dir / SUMMARY_FILE, summary(made, progress))
-    gc.collect()
 
 
 def _serving_model(

@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import signal
 import socket
+import stat
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from components.trainer.cluster import TF_CONFIG, Cluster
 from components.trainer.request import (
     OUTCOME_FILE,
     STARTED_FILE,
+    ExitCode,
     Outcome,
     TrainingRequest,
 )
@@ -29,47 +31,77 @@ GRACE_S = 20.0
 
 
 class Output:
-    """Standard output and error of this process, for a child of the fork server."""
+    """A descriptor that this process prints to, for a child to print to as well."""
+
+    def __init__(self, file: int) -> None:
+        self._file = file
 
     def __getstate__(self) -> Any:
-        return [reduction.DupFd(number) for number in (1, 2)]
+        return reduction.DupFd(self._file)
 
-    def __setstate__(self, handles: Any) -> None:
-        self._handles = handles
+    def __setstate__(self, handle: Any) -> None:
+        self._file = handle.detach()
 
     def take_over(self) -> None:
-        """Make them this process's own."""
-        for number, handle in zip((1, 2), self._handles, strict=True):
-            os.dup2(handle.detach(), number)
+        """Make it this process's standard output and error."""
+        for number in (1, 2):
+            os.dup2(self._file, number)
+
+    def size(self) -> int:
+        """Return how many bytes are in it; 0 where it is no file."""
+        status = os.fstat(self._file)
+        return status.st_size if stat.S_ISREG(status.st_mode) else 0
+
+    def since(self, position: int) -> str:
+        """Return what was printed after a position, the end of it; "" if no file."""
+        size = self.size()
+        if size <= position:
+            return ""
+        with Path(f"/proc/self/fd/{self._file}").open("rb") as file:
+            file.seek(max(position, size - TAIL_BYTES))
+            return file.read().decode(errors="replace")
 
 
 def launch(request: TrainingRequest) -> Ended:
     """Run one attempt: a process, or one for each local worker, to its end.
 
-    SIGTERM is handed on, and the attempt then waited for: it saves its state.
+    What they print goes where this process's standard error goes. SIGTERM is handed
+    on, and the attempt then waited for: it saves its state.
     """
+    output = Output(2)
+    # tensorflow_transform would choose Keras 2 for the fork server and its children.
+    os.environ["TF_USE_LEGACY_KERAS"] = "0"
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([PRELOAD])
-    for name in (OUTCOME_FILE, STARTED_FILE):
-        (request.work_dir / name).unlink(missing_ok=True)
-    killed_before, begun_at = _kills_for_memory(), _size_of_log()
+    for path in (*_outcome_files(request), request.work_dir / STARTED_FILE):
+        path.unlink(missing_ok=True)
+    killed_before, begun_at = _kills_for_memory(), output.size()
     children = [
         context.Process(
-            target=_child, args=(request.model_dump_json(), variables, Output())
+            target=_child, args=(request.model_dump_json(), variables, output)
         )
         for variables in _environments(request)
     ]
     with _terminating(children):
         for child in children:
             child.start()
-        _wait(children)
-    codes = [child.exitcode or 0 for child in children]
+        if served := len(children) > 1 and bool(request.settings.num_local_servers):
+            _wait_for_chief(children, request.settings.num_local_workers or 0)
+        else:
+            _wait(children)
+    # Whom a chief gives work to may be killed meanwhile, and is in the end.
+    deciding = children[:1] if served else children
+    outcomes = [
+        Outcome.model_validate_json(path.read_text())
+        for path in _outcome_files(request)[: len(deciding)]
+    ]
+    exit_code, outcome = decide([child.exitcode or 0 for child in deciding], outcomes)
     return Ended(
-        exit_code=next((code for code in codes if code), 0),
-        outcome=_read_outcome(request.work_dir),
+        exit_code=exit_code,
+        outcome=outcome,
         micro_batch_size=_read_started(request.work_dir),
         killed_for_memory=_kills_for_memory() > killed_before,
-        last_words=_log_since(begun_at),
+        last_words=output.since(begun_at),
     )
 
 
@@ -83,11 +115,16 @@ def _environments(request: TrainingRequest) -> list[dict[str, str]]:
     count = request.settings.num_local_workers
     if count is None or TF_CONFIG in os.environ:
         return [inherited]
-    addresses = tuple(f"127.0.0.1:{port}" for port in free_ports(count))
-    return [
-        {**inherited, TF_CONFIG: Cluster(addresses, index).to_tf_config()}
-        for index in range(count)
+    num_servers = request.settings.num_local_servers or 0
+    has_chief = num_servers > 0
+    computing = count + int(has_chief)
+    ports = free_ports(computing + num_servers)
+    addresses = tuple(f"127.0.0.1:{port}" for port in ports)
+    clusters = [
+        Cluster(addresses[:computing], index, has_chief, addresses[computing:])
+        for index in range(len(addresses))
     ]
+    return [{**inherited, TF_CONFIG: each.to_tf_config()} for each in clusters]
 
 
 def free_ports(count: int) -> list[int]:
@@ -162,11 +199,53 @@ def _wait(children: Sequence[Any]) -> None:
             child.join()
 
 
-def _read_outcome(folder: Path) -> Outcome | None:
-    path = folder / OUTCOME_FILE
-    if not path.exists():
-        return None
-    return Outcome.model_validate_json(path.read_text())
+def _wait_for_chief(children: Sequence[Any], num_workers: int) -> None:
+    """Wait for the chief, the first; workers follow, then servers.
+
+    Workers may end before it. When none is left it is told to stop.
+    """
+    chief, *others = children
+    while chief.is_alive():
+        left = [worker for worker in others[:num_workers] if worker.is_alive()]
+        if not left:
+            _end([chief])
+            chief.join()
+        wait([child.sentinel for child in (chief, *left)])
+    for child in others:  # they hold nothing that anybody would miss
+        child.kill()
+        child.join()
+
+
+def _outcome_files(request: TrainingRequest) -> list[Path]:
+    return sorted(request.work_dir.glob(OUTCOME_FILE.format("*")))
+
+
+def decide(
+    exit_codes: Sequence[int], outcomes: Sequence[Outcome]
+) -> tuple[int, Outcome | None]:
+    """Say how several processes ended together.
+
+    What one of them says of itself counts before how the others fell with it, and a
+    lack of memory or a failure before being left alone.
+
+    Args:
+        exit_codes: Of each process that counts; negative for a signal.
+        outcomes: What those that could have left.
+
+    Returns:
+        Exit code and outcome; None where a process was killed and nobody says why.
+    """
+    for status in ("failed", "out_of_memory"):
+        for outcome in outcomes:
+            if outcome.status == status:
+                return outcome.exit_code, outcome
+    killed = next((code for code in exit_codes if code not in set(ExitCode)), None)
+    if killed is not None:
+        return killed, None
+    for outcome in outcomes:
+        if outcome.status == "preempted":
+            return outcome.exit_code, outcome
+    return next(filter(None, exit_codes), 0), next(iter(outcomes), None)
 
 
 def _read_started(folder: Path) -> int | None:
@@ -182,23 +261,3 @@ def _kills_for_memory() -> int:
             words = dict(line.split() for line in path.read_text().splitlines())
             total += int(words.get("oom_kill", 0))
     return total
-
-
-def _log_file() -> Path | None:
-    """Return the file that this process prints into; None when it is none."""
-    path = Path("/proc/self/fd/2").readlink()
-    return path if path.is_file() else None
-
-
-def _size_of_log() -> int:
-    path = _log_file()
-    return path.stat().st_size if path else 0
-
-
-def _log_since(position: int) -> str:
-    path = _log_file()
-    if path is None:
-        return ""
-    with path.open("rb") as file:
-        file.seek(max(position, path.stat().st_size - TAIL_BYTES))
-        return file.read().decode(errors="replace")

@@ -180,9 +180,9 @@ def first_difference(
         which they differ.
     """
     equal = 0
-    found = dict(now)
+    found = set(now)  # pairs: the last step has a second digest, of the best weights
     for step, digest in was:
-        if found.get(step) != digest:
+        if (step, digest) not in found:
             return equal, step
         equal = step
     return None

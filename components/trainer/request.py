@@ -10,7 +10,7 @@ from components.features import FeatureTable
 from components.trainer.config import TrainerSettings
 from serving.settings import Settings
 
-OUTCOME_FILE = "outcome.json"
+OUTCOME_FILE = "outcome-{}.json"
 SUMMARY_FILE = "summary.json"
 """Beside TensorBoard's files: what came of the training."""
 STARTED_FILE = "started.json"
@@ -70,10 +70,10 @@ class Outcome(Settings):
     step: int = 0
     """Steps that are done and saved."""
 
-    def write(self, folder: Path) -> None:
-        """Leave it for the parent."""
+    def write(self, folder: Path, index: int) -> None:
+        """Leave it for the parent, as the process of this number among all."""
         folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(folder / OUTCOME_FILE, self.model_dump_json())
+        write_atomically(folder / OUTCOME_FILE.format(index), self.model_dump_json())
 
     @property
     def exit_code(self) -> ExitCode:

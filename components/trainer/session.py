@@ -236,6 +236,11 @@ class Session:
         self._last = (chunk, last - 1)
         return self._execution.run(chunk, first, last, wishes)
 
+    @property
+    def train_metrics(self) -> Metrics:
+        """What was counted of the train split since the last `epoch_metrics`."""
+        return self._train_metrics
+
     def epoch_metrics(self) -> dict[str, float]:
         """Return loss and metrics of the train split since the last call."""
         result = self._train_metrics.result()

@@ -66,8 +66,6 @@ class StepOptions:
     clip_norm: float | None = None
     ema_momentum: float | None = None
     scales_loss: bool = False
-    skips_bad: bool = False
-    """Leave everything as it was after a bad step."""
 
 
 @dataclass(frozen=True)

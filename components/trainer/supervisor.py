@@ -28,7 +28,13 @@ from serving.settings import Settings
 
 log = logging.getLogger(__name__)
 SHRINKINGS_FILE = "memory.json"
-MEMORY_WORDS = ("std::bad_alloc", "Cannot allocate memory", "out of memory", "OOM when")
+MEMORY_WORDS = (
+    "std::bad_alloc",
+    "Cannot allocate memory",
+    "out of memory",
+    "OOM when",
+    "pthread_create failed",
+)
 """What a process prints when an allocation takes it down."""
 
 
@@ -128,9 +134,8 @@ def shrink(shrunk: Shrinkings, ended: Ended, reason: str, retries: int) -> Shrin
         raise ModelError(f"out of memory with one example at a time: {reason}")
     if len(shrunk.times) >= retries:
         raise ModelError(
-            f"out of memory with {size} examples at a time, after "
-            f"{len(shrunk.times)} attempts with less and less: {reason}; "
-            "set trainer.batch_size lower, or trainer.memory_retries higher"
+            f"out of memory with {size} examples at a time: {reason}; set "
+            f"trainer.batch_size lower, or trainer.memory_retries (now {retries}) higher"
         )
     divisor = next(n for n in range(2, size + 1) if size % n == 0)
     once = Shrinking(micro_batch_size=size, divisor=divisor, reason=reason)

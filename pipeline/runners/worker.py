@@ -8,9 +8,9 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
-from pathlib import Path
 
 from components.errors import ResumeError
+from components.faults import sentence
 from components.trainer.config import KEY_VARIABLE, PROGRESS_VARIABLE
 from components.trainer.processes import die_with_parent
 from pipeline.config import ProjectSettings
@@ -68,14 +68,3 @@ def _run(job: Job, settings: ProjectSettings) -> Outcome:
     run = PipelineRun(settings, job.run_id, job.data_digest)
     run.adopt(job.cached)
     return run.launch(job.step)
-
-
-def sentence(error: BaseException, root: Path) -> str:
-    """Say what went wrong, and where in the user's own code if it was there."""
-    lines = str(error).strip().splitlines()
-    text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        file = Path(frame.filename)
-        if file.is_relative_to(root) and "site-packages" not in file.parts:
-            return f"{text} ({file.relative_to(root)}:{frame.lineno} in {frame.name})"
-    return text

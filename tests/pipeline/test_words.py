@@ -125,8 +125,10 @@ def training(**changes: Any) -> dict[str, Any]:
                     {"micro_batch_size": 512, "divisor": 2, "reason": "OOM"}
                 ]
             },
-            "out of memory with 512 examples at a time: went on with 256, the effective "
-            "batch is 4096 as before",
+            (
+                "out of memory with 512 examples at a time: went on with 256, "
+                "the effective batch is 4096 as before"
+            ),
         ),
         (
             {"skipped_steps": [3, 9]},

@@ -1,0 +1,173 @@
+"""`taxiway replay`: train a published version again from its record, and compare."""
+
+import argparse
+import json
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.markup import escape
+
+from components.trainer.config import RECORD_FILE
+from pipeline.config import load_settings
+from pipeline.errors import ReplayError
+from pipeline.extras import require_tfx
+from pipeline.user_code import make_importable
+from serving.model_repository import ModelRepository
+from serving.server.quiet import quiet
+
+if TYPE_CHECKING:
+    from components.trainer.record import TrainingRecord
+
+DIFFERENT = 3
+REPLAY_FOLDER = "replay"
+LOG_FILE = "training.log"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.add_argument("version", type=int, help="a version in the repository")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Train again and say where the two trainings part.
+
+    Returns:
+        0 when the weights are equal bit by bit, 3 when they are not.
+
+    Raises:
+        ReplayError: The version has no record, or its data are gone.
+    """
+    require_tfx()
+    settings = load_settings(args.config, args.overrides)
+    version = ModelRepository(settings.push.base_path, settings.push.model).path(
+        args.version
+    )
+    make_importable(settings.root)
+    folder = settings.state_dir / REPLAY_FOLDER / str(args.version)
+    quiet(folder / LOG_FILE)
+    console = Console(highlight=False, stderr=args.json)
+    was = _read(version)
+    changed = what_differs(was)
+    for line in changed:
+        console.print(f"[yellow]differs:[/] {escape(line)}", soft_wrap=True)
+    if not was.deterministic:
+        console.print("trainer.deterministic was off: small differences are expected")
+    console.print(
+        f"training version {args.version} again, {was.num_steps:,} steps; "
+        f"log: {folder / LOG_FILE}",
+        soft_wrap=True,
+    )
+    now = train_again(was, folder)
+    return _report(args, console, changed, was, now)
+
+
+def _read(version: Path) -> "TrainingRecord":
+    from pydantic import ValidationError
+
+    from components.trainer.record import TrainingRecord
+
+    path = version / RECORD_FILE
+    try:
+        return TrainingRecord.model_validate_json(path.read_text())
+    except FileNotFoundError:
+        raise ReplayError(
+            f"{version} holds no record of its training ({RECORD_FILE}): it was not "
+            "made by this Trainer"
+        ) from None
+    except ValidationError as error:
+        raise ReplayError(
+            f"{path} is of another version of Taxiway: {error.errors()[0]['msg']}"
+        ) from error
+
+
+def what_differs(was: "TrainingRecord") -> list[str]:
+    """Say in what today differs from the record.
+
+    Raises:
+        ReplayError: What was trained on is gone.
+    """
+    from components.errors import DataError
+    from components.trainer import record
+
+    request = was.request
+    if not Path(request.transform_output).is_dir():
+        raise ReplayError(f"the Transform graph is gone: {request.transform_output}")
+    try:
+        data = record.data_digest(request)
+    except DataError as error:
+        raise ReplayError(f"what was trained on is gone: {error}") from error
+    commit, dirty = record.git_state(request.project_root)
+    now = {
+        "data_digest": data,
+        "transform_digest": record.transform_digest(request),
+        "git_commit": commit,
+        "git_dirty": dirty,
+        "libraries": record.libraries(),
+    }
+    return record.differences(was, now)
+
+
+def train_again(was: "TrainingRecord", folder: Path) -> "TrainingRecord":
+    """Train in a folder of its own and return the new record.
+
+    Raises:
+        ModelError: Training failed.
+        ResumeError: It was asked to stop; the next replay goes on.
+    """
+    from components.trainer.processes import launch
+    from components.trainer.record import TrainingRecord
+    from components.trainer.supervisor import supervise
+
+    done = {name: folder / name for name in ("model", "log")}
+    for path in done.values():
+        shutil.rmtree(path, ignore_errors=True)
+    request = was.request.model_copy(
+        update={
+            "work_dir": folder / "work",
+            "export_dir": done["model"],
+            "log_dir": done["log"],
+            "progress_file": None,
+        }
+    )
+    supervise(request, launch)
+    text = (done["model"] / RECORD_FILE).read_text()
+    shutil.rmtree(request.work_dir, ignore_errors=True)
+    return TrainingRecord.model_validate_json(text)
+
+
+def _report(
+    args: argparse.Namespace,
+    console: Console,
+    changed: list[str],
+    was: "TrainingRecord",
+    now: "TrainingRecord",
+) -> int:
+    from components.trainer.record import first_difference
+
+    parted = first_difference(was.weight_digests, now.weight_digests)
+    if args.json:
+        print(
+            json.dumps(
+                {
+                    "version": args.version,
+                    "equal": parted is None,
+                    "equal_until_step": was.num_steps if parted is None else parted[0],
+                    "different_at_step": None if parted is None else parted[1],
+                    "differences": changed,
+                }
+            )
+        )
+    elif parted is None:
+        console.print(
+            f"[green]equal bit by bit[/] at all {len(was.weight_digests)} digests, "
+            f"the last after step {was.num_steps:,}"
+        )
+    else:
+        console.print(
+            f"[yellow]not equal:[/] the weights part between step {parted[0]:,} and "
+            f"step {parted[1]:,}"
+        )
+    return 0 if parted is None else DIFFERENT

@@ -1,0 +1,89 @@
+"""Models that go wrong at a step that is chosen, once; for the tests of the Trainer.
+
+The fault lies in a file `fault.json` beside the project's model and is removed before
+it strikes, so that the next attempt goes through:
+
+```
+{"kind": "signal", "signal": 9, "at": 37}    kills its own process at the 37th batch
+{"kind": "memory", "over": 16}               refuses batches of more examples, for ever
+{"kind": "limit", "bytes": 200000000}        address space that is left, for ever
+```
+"""
+
+import json
+import os
+import resource
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from components.trainer import wide_and_deep
+
+WIDE = 16_384
+"""Numbers for each example in the layer that takes memory: 64 KiB."""
+
+
+def write_project(folder: Path, fault: dict[str, Any] | None) -> str:
+    """Make a project whose model has this fault; return the model's dotted path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    name = f"faulty_{abs(hash(str(folder)))}"
+    (folder / f"{name}.py").write_text(
+        "from pathlib import Path\n"
+        "import trainer_faults\n"
+        "def build_model(inputs):\n"
+        "    return trainer_faults.build(inputs, Path(__file__).parent)\n"
+    )
+    if fault is not None:
+        (folder / "fault.json").write_text(json.dumps(fault))
+    return f"{name}.build_model"
+
+
+def build(inputs: Any, folder: Path) -> keras.Model:
+    """Build wide-and-deep with a layer in front of its output that may strike."""
+    inner = wide_and_deep.build_model(inputs)
+    path = folder / "fault.json"
+    fault = json.loads(path.read_text()) if path.exists() else {"kind": "none"}
+    output = inner.output
+    if fault["kind"] == "limit":
+        output = Wide(name="wide")(output)
+        used = int(Path("/proc/self/statm").read_text().split()[0])
+        limit = used * resource.getpagesize() + fault["bytes"]
+        if resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY:
+            resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
+    return keras.Model(inner.inputs, Fault(path, fault, name="fault")(output))
+
+
+class Wide(keras.layers.Layer):
+    """The identity, by way of many numbers for each example."""
+
+    def call(self, values: Any) -> Any:
+        many = tf.sin(tf.tile(values, [1, WIDE])) + 2.0
+        return values * tf.reduce_mean(many / many, axis=1, keepdims=True)
+
+
+class Fault(keras.layers.Layer):
+    """The identity, until it strikes."""
+
+    def __init__(self, path: Path, fault: dict[str, Any], **options: Any) -> None:
+        super().__init__(dtype="float32", **options)
+        self._file = path  # Keras has a _path of its own
+        self._fault = fault
+        self._batches = 0
+
+    def call(self, values: Any, training: bool = False) -> Any:
+        if not training or self._fault["kind"] == "limit":
+            return values  # the others are always asked: the graph must not differ
+        checked = tf.numpy_function(self._strike, [tf.shape(values)[0]], np.float32)
+        return values + tf.ensure_shape(checked, [])
+
+    def _strike(self, size: Any) -> Any:
+        self._batches += 1
+        if self._fault["kind"] == "memory" and size > self._fault["over"]:
+            raise MemoryError(f"injected: {size} examples")
+        if self._batches == self._fault.get("at"):
+            self._file.unlink()
+            os.kill(os.getpid(), self._fault["signal"])
+        return np.float32(0)
