@@ -6,13 +6,16 @@ from pathlib import Path
 
 NOT_THE_REASON = re.compile(
     r"Graph execution error|Detected at node|File |\[\[|Hint|\d+ root error"
+    r"|Exception encountered when calling"
 )
-"""How the lines begin with which TensorFlow surrounds the reason."""
+"""How the lines begin with which TensorFlow and Keras surround the reason."""
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def reason(error: BaseException) -> str:
     """Return the line of an exception's text that says why."""
-    lines = [line.strip() for line in str(error).splitlines()]
+    text = COLOURS.sub("", str(error))
+    lines = [line.strip() for line in text.splitlines()]
     telling = [line for line in lines if line and not NOT_THE_REASON.match(line)]
     first = next(iter(telling), "") or next(iter(filter(None, lines)), "")
     return re.sub(r"^\(\d+\) ", "", first)

@@ -31,7 +31,7 @@ def render(guess: Guess, project: str, files: str) -> str:
         _features(guess),
         _drop(guess),
         _schema(),
-        _trainer(guess.table.num_rows, guess.label, guess.table),
+        _trainer(guess.table.num_rows),
         _evaluator(guess),
     )
     return "\n".join("\n".join(lines) + "\n" for lines in map(list, sections) if lines)
@@ -138,18 +138,12 @@ def _schema() -> Iterator[str]:
     yield "    FEATURE_TYPE_LOW_FRACTION_PRESENT: warn # a value missing for the first time"
 
 
-def _trainer(num_rows: int, label: LabelGuess, table: Table) -> Iterator[str]:
+def _trainer(num_rows: int) -> Iterator[str]:
     batch_size, epochs = schedule(num_rows)
     yield "trainer:"
     yield f"  batch_size: {batch_size}"
     yield f"  epochs: {epochs}"
     yield "  early_stopping_patience: 3"
-    column = table.columns[label.label.column]
-    if (
-        label.label.kind == "regression"
-        and abs(column.mean) + column.standard_deviation > 10
-    ):
-        yield "  learning_rate: 0.01 # the label has large values"
 
 
 def schedule(num_rows: int) -> tuple[int, int]:

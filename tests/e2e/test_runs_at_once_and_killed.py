@@ -116,3 +116,80 @@ def test_a_run_killed_in_the_middle_goes_on_where_it_stopped(project: Path) -> N
     assert "cached" in lines["SchemaGen"]
     assert "cached" not in lines["Trainer"]
     assert ModelRepository(project / "models", "small").versions() == [1]
+
+
+PREEMPTED_MODEL = """
+import os
+import signal
+from pathlib import Path
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from components.trainer import wide_and_deep
+
+FILE = Path(__file__).with_name("runner.pid")
+
+
+class Preempt(keras.layers.Layer):
+    batches = 0
+
+    def call(self, values, training=False):
+        if not training:
+            return values
+        return values + tf.ensure_shape(tf.numpy_function(self.strike, [], tf.float32), [])
+
+    def strike(self):
+        Preempt.batches += 1
+        if Preempt.batches == 5 and FILE.exists():
+            os.kill(int(FILE.read_text()), signal.SIGTERM)
+            FILE.unlink()
+        return np.float32(0)
+
+
+def build_model(inputs):
+    inner = wide_and_deep.build_model(inputs)
+    return keras.Model(inner.inputs, Preempt(dtype="float32")(inner.output))
+"""
+DETERMINISTIC = """
+trainer:
+  model: preempted.build_model
+  batch_size: 8
+  epochs: 20
+  deterministic: true
+  tensorboard: {enabled: false}
+"""
+
+
+def test_a_preempted_run_goes_on_and_its_version_can_be_replayed(
+    project: Path,
+) -> None:
+    """SIGTERM to the runner reaches the training, which saves its state first."""
+    (project / "preempted.py").write_text(PREEMPTED_MODEL)
+    settings = SETTINGS.replace("trainer: {batch_size: 64, epochs: 1}\n", "")
+    (project / "taxiway.yaml").write_text(settings + DETERMINISTIC)
+    preempted = start(project)
+    (project / "runner.pid").write_text(str(preempted.pid))
+    shown, _ = preempted.communicate(timeout=TIMEOUT_S)
+    assert preempted.returncode == 75, shown
+    assert "Trainer was stopped" in shown
+    assert "its state is saved: run again to go on" in shown
+
+    again = start(project)
+    shown, _ = again.communicate(timeout=TIMEOUT_S)
+    assert again.returncode == 0, shown
+    log = max((project / ".taxiway" / "runs").glob("*/Trainer.log"))
+    assert "going on after step" in log.read_text()
+    assert list((project / ".taxiway" / "training").iterdir()) == []
+
+    replay = subprocess.run(
+        [sys.executable, "-m", "pipeline", "-c", str(project), "replay", "1"],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[2],
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert replay.returncode == 0, replay.stderr
+    assert "equal bit by bit" in replay.stdout

@@ -21,7 +21,8 @@ KNOWN = (
     "known here: accumulation_steps, all_reduce, batch_size, checkpoints, clip_norm, "
     "cpu_devices, deterministic, device, dropout, early_stopping_patience, "
     "ema_momentum, embedding_dim, epochs, hidden_units, input, last_batch, "
-    "learning_rate, memory_retries, model, nan_policy, num_local_workers, precision, "
+    "learning_rate, memory_retries, model, nan_policy, num_local_servers, "
+    "num_local_workers, precision, "
     "seed, steps_per_execution, strategy, tensorboard, workers, xla"
 )
 
