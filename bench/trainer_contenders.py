@@ -31,7 +31,8 @@ class Measured:
 def rate(num_examples: int, epochs_s: list[float]) -> Measured:
     """Turn the seconds of epochs into examples/s, the first one left out."""
     first, *steady = epochs_s
-    return Measured(num_examples / statistics.median(steady), first)
+    fastest = {"fastest_epoch_examples_per_s": num_examples / min(steady)}
+    return Measured(num_examples / statistics.median(steady), first, fastest)
 
 
 @dataclass(frozen=True)
@@ -51,46 +52,15 @@ def train_ours(
         settings: The `trainer` section; what is left out has its default.
         slowness: How much slower the input is made.
     """
-    import keras
-    import tensorflow_transform as tft
-
-    from components.trainer import devices, precision
-    from components.trainer.checkpoints import Checkpoints, Progress
-    from components.trainer.columns import layout
+    from components.trainer.checkpoints import Progress
     from components.trainer.config import TrainerSettings
-    from components.trainer.inputs import describe_inputs
     from components.trainer.loop import Loop, Schedule
-    from components.trainer.model import build
     from components.trainer.observer import TensorBoard, TrainingObserver
-    from components.trainer.session import Ground, Splits
-    from components.trainer.split import read_split
 
-    table = feature_table()
     made = TrainerSettings.model_validate(settings)
-    planned = devices.plan(made, devices.take_inventory(), None)
-    devices.configure(planned, deterministic=made.deterministic)
-    chosen = precision.decide(made.precision, precision.capabilities())
-    chosen.apply()
-    keras.utils.set_random_seed(made.seed)
-    transform = tft.TFTransformOutput(str(flights.transform))
-    columns = layout(transform.transformed_feature_spec())
     with tempfile.TemporaryDirectory() as scratch:
         work = Path(scratch)
-        begun = time.perf_counter()
-        train, evaluation = (
-            read_split(files, columns, table.label_key, made.input.cache, work)
-            for files in (flights.train_files, flights.eval_files)
-        )
-        read_s = time.perf_counter() - begun
-        strategy = devices.create_strategy(planned, made.all_reduce)
-        splits = Splits(columns, train, evaluation)
-        ground = Ground(
-            made, table, planned, strategy, chosen, splits, made.accumulation_steps
-        )
-        inputs = describe_inputs(table, transform, made, train)
-        session = clocked_session(
-            ground, lambda: build(inputs), Checkpoints(work / "saved", 2), slowness
-        )
+        session, read_s = _session(flights, made, slowness, work)
         schedule = Schedule(made, session.plan)
         board = TensorBoard(work / "board", made.tensorboard, session.histograms)
         observer = TrainingObserver(schedule, time.monotonic, work / "line", board)
@@ -98,7 +68,7 @@ def train_ours(
             Progress()
         )
         board.close()
-    measured = rate(train.num_examples, session.epochs_s)
+    measured = rate(session.plan.num_examples, session.epochs_s)
     share = progress.waited_s / progress.after_first_s
     measured.details.update(
         input_bound_fraction=share,
@@ -107,6 +77,50 @@ def train_ours(
         chunk_s=progress.after_first_s / max(1, session.num_chunks),
     )
     return measured
+
+
+def _session(
+    flights: Flights, settings: Any, slowness: Slowness, work: Path
+) -> tuple[Any, float]:
+    """Set up as components.trainer.process does; return the seconds of reading, too."""
+    import keras
+    import tensorflow_transform as tft
+
+    from components.trainer import devices, precision
+    from components.trainer.checkpoints import Checkpoints
+    from components.trainer.columns import layout
+    from components.trainer.inputs import describe_inputs
+    from components.trainer.model import build
+    from components.trainer.session import Ground, Splits
+    from components.trainer.split import read_split
+
+    table = feature_table()
+    planned = devices.plan(settings, devices.take_inventory(), None)
+    devices.configure(planned, deterministic=settings.deterministic)
+    chosen = precision.decide(settings.precision, precision.capabilities())
+    chosen.apply()
+    keras.utils.set_random_seed(settings.seed)
+    transform = tft.TFTransformOutput(str(flights.transform))
+    columns = layout(transform.transformed_feature_spec())
+    begun = time.perf_counter()
+    train, evaluation = (
+        read_split(files, columns, table.label_key, settings.input.cache, work)
+        for files in (flights.train_files, flights.eval_files)
+    )
+    read_s = time.perf_counter() - begun
+    ground = Ground(
+        settings,
+        table,
+        planned,
+        devices.create_strategy(planned, settings.all_reduce),
+        chosen,
+        Splits(columns, train, evaluation),
+        settings.accumulation_steps,
+    )
+    inputs = describe_inputs(table, transform, settings, train)
+    saved = Checkpoints(work / "saved", settings.checkpoints.keep)
+    session = clocked_session(ground, lambda: build(inputs), saved, slowness)
+    return session, read_s
 
 
 def clocked_session(

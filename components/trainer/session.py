@@ -349,9 +349,9 @@ def _train_plan(ground: Ground) -> BatchPlan:
 
 
 def _eval_plan(ground: Ground, train: BatchPlan) -> BatchPlan:
-    micro = EVAL_BATCH_FACTOR * train.micro_batch_size
-    plan = BatchPlan(
-        ground.splits.eval.num_examples, ground.devices.num_replicas, 1, micro, 1
-    )
+    num_examples, num_replicas = ground.splits.eval.num_examples, train.num_replicas
+    all_of_them = -(-num_examples // num_replicas)
+    micro = min(EVAL_BATCH_FACTOR * train.micro_batch_size, all_of_them)
+    plan = BatchPlan(num_examples, num_replicas, 1, micro, 1)
     steps = batches.chunk_steps(None, plan.batch_size, ground.splits.layout.row_bytes)
     return replace(plan, chunk_steps=min(steps, plan.steps_per_epoch))

@@ -6,7 +6,7 @@ it strikes, so that the next attempt goes through:
 ```
 {"kind": "signal", "signal": 9, "at": 37}    kills its own process at the 37th batch
 {"kind": "memory", "over": 16}               refuses batches of more examples, for ever
-{"kind": "limit", "bytes": 200000000}        address space that is left, for ever
+{"kind": "limit", "bytes": 200000000}        address space that is left in a layer
 ```
 """
 
@@ -22,8 +22,8 @@ import tensorflow as tf
 
 from components.trainer import wide_and_deep
 
-WIDE = 16_384
-"""Numbers for each example in the layer that takes memory: 64 KiB."""
+WIDE = 8_192
+"""Numbers for each example in the layer that takes memory: 32 KiB."""
 
 
 def write_project(folder: Path, fault: dict[str, Any] | None) -> str:
@@ -48,20 +48,40 @@ def build(inputs: Any, folder: Path) -> keras.Model:
     fault = json.loads(path.read_text()) if path.exists() else {"kind": "none"}
     output = inner.output
     if fault["kind"] == "limit":
-        output = Wide(name="wide")(output)
-        used = int(Path("/proc/self/statm").read_text().split()[0])
-        limit = used * resource.getpagesize() + fault["bytes"]
-        if resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY:
-            resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
+        output = Wide(fault["bytes"], name="wide", dtype="float32")(output)
     return keras.Model(inner.inputs, Fault(path, fault, name="fault")(output))
 
 
 class Wide(keras.layers.Layer):
-    """The identity, by way of many numbers for each example."""
+    """The identity, by way of many numbers for each example, under a limit.
 
-    def call(self, values: Any) -> Any:
+    The limit of the address space holds while they are computed: a thread that is
+    started under it may fail instead, since each reserves some, too.
+    """
+
+    def __init__(self, limit_bytes: int, **options: Any) -> None:
+        super().__init__(**options)
+        self._limit_bytes = limit_bytes
+
+    def call(self, values: Any, training: bool = False) -> Any:
+        if not training:
+            return values
+        values += tf.ensure_shape(tf.numpy_function(self._limit, [], np.float32), [])
         many = tf.sin(tf.tile(values, [1, WIDE])) + 2.0
-        return values * tf.reduce_mean(many / many, axis=1, keepdims=True)
+        one = tf.reduce_mean(many / tf.abs(many), axis=1, keepdims=True)
+        lifted = tf.numpy_function(self._lift, [one], np.float32)
+        return values * one + tf.ensure_shape(lifted, [])
+
+    def _limit(self) -> Any:
+        used = int(Path("/proc/self/statm").read_text().split()[0])
+        limit = used * resource.getpagesize() + self._limit_bytes
+        resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
+        return np.float32(0)
+
+    def _lift(self, _: Any) -> Any:
+        unlimited = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+        resource.setrlimit(resource.RLIMIT_AS, unlimited)
+        return np.float32(0)
 
 
 class Fault(keras.layers.Layer):
