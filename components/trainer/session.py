@@ -92,7 +92,10 @@ class Session:
         with ground.strategy.scope():
             self.model = build()
             self._optimizer = PureOptimizer(
-                inner_optimizer(self.model), self.model.trainable_variables
+                inner_optimizer(self.model),
+                self.model.trainable_variables,
+                # The servers' optimizer has slots for each variable, and so has ours.
+                may_join=ground.devices.kind != "parameter_server",
             )
             self.state = TrainState(
                 ground.strategy,

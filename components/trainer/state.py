@@ -40,6 +40,7 @@ class TrainState:
             _variable("loss_scale/scale", np.float32(INITIAL_SCALE)),
             _variable("loss_scale/good_steps", np.int64(0)),
         ]
+        self._averages = ema or optimizer.averages
         self.variables: dict[Group, list[keras.Variable]] = {
             "trainable": trainable,
             "non_trainable": list(model.non_trainable_variables),
@@ -94,8 +95,8 @@ class TrainState:
 
     def weights(self) -> list[np.ndarray]:
         """Return the model's weights, averaged where an average is kept."""
-        trainable = self.variables["ema"] or self.variables["trainable"]
-        return [self.components(v)[0].numpy() for v in trainable]
+        weights = self._averages or self.variables["trainable"]
+        return [self.components(v)[0].numpy() for v in weights]
 
     def other_weights(self) -> list[np.ndarray]:
         """Return what the model holds beside its weights: statistics, seeds."""

@@ -169,7 +169,7 @@ def test_an_address_space_limit_takes_the_process_but_not_the_run(
 ) -> None:
     """T3 with a real limit: TensorFlow has none for CPU devices."""
     shrunk = project.train(
-        {"kind": "limit", "bytes": 300_000_000},
+        {"kind": "limit", "bytes": 600_000_000},
         batch_size=4096,
         epochs=1,
         steps_per_execution=1,

@@ -128,14 +128,20 @@ def _gradients(session: Any) -> list[list[float]]:
     chunk = next(session.chunks(0, last // plan.chunk_steps))
     place = last % plan.chunk_steps
     session.execute(chunk, place, place + 1, (0.0, 0.0, 0.0))
-    momenta = [
-        (session.state.components(variable)[0].numpy() / -0.5).ravel().tolist()
-        for variable in session.state.variables["optimizer"]
-        if variable.path.endswith("momentum")
-    ]
+    import numpy as np
+
+    momenta = np.concatenate(
+        [
+            session.state.components(variable)[0].numpy().ravel() / -0.5
+            for variable in session.state.variables["optimizer"]
+            if variable.path.endswith("momentum")
+        ]
+    )
+    sizes = [np.prod(v.shape, dtype=int) for v in session.state.variables["trainable"]]
+    ends = np.cumsum(sizes)[:-1]
     session.state.restore(before)
     session.epoch_metrics()
-    return momenta
+    return [part.tolist() for part in np.split(momenta, ends)]
 
 
 def _replicas_are_equal(session: Any) -> bool:
