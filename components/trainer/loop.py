@@ -23,7 +23,7 @@ class Preempted(Exception):  # noqa: N818  not an error: the state is saved
     """Training was asked to stop and has saved its state."""
 
     def __init__(self, progress: Progress) -> None:
-        super().__init__(f"stopped after step {progress.step}")
+        super().__init__(f"stopped after step {progress.step}; its state is saved")
         self.progress = progress
 
 

@@ -106,9 +106,7 @@ def supervise(request: TrainingRequest, launch: Launcher) -> Shrinkings:
             case "done":
                 return shrunk
             case "preempted":
-                raise ResumeError(
-                    f"{outcome.message}; its state is saved: run again to go on"
-                )
+                raise ResumeError(f"{outcome.message}: run again to go on")
             case "failed":
                 raise ModelError(outcome.message)
         shrunk = shrink(shrunk, ended, outcome.message, request.settings.memory_retries)
@@ -153,6 +151,8 @@ def understand(ended: Ended) -> Outcome:
     found = next((words for words in MEMORY_WORDS if words in ended.last_words), None)
     if ended.exit_code < 0 and found is not None:
         return Outcome(status="out_of_memory", message=found)
+    if ended.exit_code in {-signal.SIGTERM, -signal.SIGINT}:
+        return Outcome(status="preempted", message="stopped before it had begun")
     if ended.exit_code < 0:
         name = signal.Signals(-ended.exit_code).name
         return Outcome(

@@ -314,7 +314,9 @@ def test_being_asked_to_stop_saves_and_then_says_where() -> None:
     clock = FakeClock()
     machine = FakeMachine(plan, clock)
     loop = Loop(machine, FakeObserver(), plan, clock, lambda: True)
-    with pytest.raises(Preempted, match=r"^stopped after step 1$") as ended:
+    with pytest.raises(
+        Preempted, match="^stopped after step 1; its state is saved$"
+    ) as ended:
         loop.run(Progress())
     assert machine.saved == [ended.value.progress]
     assert ended.value.progress.step == 1

@@ -109,7 +109,9 @@ def test_the_times_are_on_disk_before_the_next_attempt(tmp_path: Path) -> None:
 
 
 def test_a_preempted_run_invites_to_run_again(tmp_path: Path) -> None:
-    outcome = Outcome(status="preempted", message="stopped after step 7", step=7)
+    outcome = Outcome(
+        status="preempted", message="stopped after step 7; its state is saved", step=7
+    )
     with pytest.raises(ResumeError) as error:
         supervise(request(tmp_path), FakeLauncher(Ended(ExitCode.RESUME, outcome)))
     assert error.value.exit_code == 75
@@ -223,3 +225,14 @@ def test_an_exit_without_an_outcome_is_a_failure_that_names_the_code() -> None:
 def test_an_outcome_does_not_hide_an_exit_code_that_is_not_ours() -> None:
     ended = Ended(3, Outcome(status="done"))
     assert understand(ended).status == "failed"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_process_that_is_stopped_before_it_has_begun_can_be_run_again(
+    number: int,
+) -> None:
+    outcome = understand(Ended(-number, None))
+    assert (outcome.status, outcome.message) == (
+        "preempted",
+        "stopped before it had begun",
+    )
