@@ -149,6 +149,32 @@ def test_two_replicas_resume_with_the_same_weights_too(
     assert project.record.weight_digests == whole.record.weight_digests
 
 
+def test_two_workers_outlive_the_loss_of_one_by_a_checkpoint(
+    project: Project,
+) -> None:
+    """The other worker must not wait for ever for the one that was killed."""
+    settings = {"num_local_workers": 2, "epochs": 2}
+    with pytest.raises((ModelError, ResumeError), match="run again to go on"):
+        project.train({"kind": "signal", "signal": 9, "at": 60}, **settings)
+    project.train(**settings)
+    assert project.summary["replicas"] == 2
+    assert project.record.num_steps == 2 * STEPS_PER_EPOCH
+    losses = project.summary["history"]["loss"]
+    assert losses[-1] < losses[0]
+
+
+def test_examples_can_be_read_by_a_tf_data_service(project: Project) -> None:
+    service = tf.data.experimental.service
+    dispatcher = service.DispatchServer()
+    address = dispatcher.target.split("://")[1]
+    worker = service.WorkerServer(service.WorkerConfig(dispatcher_address=address))
+    project.train(deterministic=False, input={"service": dispatcher.target})
+    assert project.summary["steps"] == 3 * STEPS_PER_EPOCH
+    losses = project.summary["history"]["val_loss"]
+    assert losses[-1] < losses[0]
+    del worker
+
+
 def test_out_of_memory_halves_the_micro_batch_and_keeps_the_effective_batch(
     project: Project, undisturbed: Project
 ) -> None:

@@ -10,6 +10,7 @@ it strikes, so that the next attempt goes through:
 ```
 """
 
+import contextlib
 import json
 import os
 import resource
@@ -104,6 +105,7 @@ class Fault(keras.layers.Layer):
         if self._fault["kind"] == "memory" and size > self._fault["over"]:
             raise MemoryError(f"injected: {size} examples")
         if self._batches == self._fault.get("at"):
-            self._file.unlink()
-            os.kill(os.getpid(), self._fault["signal"])
+            with contextlib.suppress(FileNotFoundError):  # another worker was first
+                self._file.unlink()
+                os.kill(os.getpid(), self._fault["signal"])
         return np.float32(0)
