@@ -75,6 +75,7 @@ class PureOptimizer:
     ) -> None:
         """Build the optimizer for these trainable variables, in their scope."""
         self._optimizer = optimizer
+        optimizer.loss_scale_factor = None  # the training step scales by itself
         self._shapes = [tuple(variable.shape) for variable in variables]
         self._sizes = [math.prod(shape) for shape in self._shapes]
         self.is_joined = may_join and can_join(optimizer, variables)
@@ -181,15 +182,24 @@ def compiled_metrics(
 ) -> tuple[CompileMetrics, CompileMetrics]:
     """Return the metrics of a compiled model: without and with sample weights.
 
-    Both take weights when updated, so that filled-up rows can be given weight 0.
+    Both take weights when updated, so that filled-up rows can be given weight 0. They
+    count for themselves: objects that the user made are copied.
     """
-    given = model._compile_metrics  # noqa: SLF001
+    given = model._compile_metrics  # noqa: SLF001  None where it has none
+    names = getattr(model, "output_names", None)  # a Sequential model has none
     made = []
-    for metrics in (given._user_metrics, given._user_weighted_metrics):  # noqa: SLF001
-        metric = CompileMetrics(None, metrics, output_names=model.output_names)
+    for kind in ("_user_metrics", "_user_weighted_metrics"):
+        metrics = keras.tree.map_structure(_own_copy, getattr(given, kind, None))
+        metric = CompileMetrics(None, metrics, output_names=names)
         metric.build(label, prediction)
         made.append(metric)
     return made[0], made[1]
+
+
+def _own_copy(metric: Any) -> Any:
+    if isinstance(metric, keras.Metric):
+        return type(metric).from_config(metric.get_config())
+    return metric
 
 
 def overrides_training(model: keras.Model) -> str | None:

@@ -56,6 +56,8 @@ class Objective:
         Raises:
             ModelError: The loss does not give one value for each example.
         """
+        # As Keras' Loss.__call__ does: a loss of the user's own may not cast.
+        label = tf.cast(label, prediction.dtype)
         losses = self.loss.call(label, prediction)
         if losses.shape.rank == 0 or losses.shape[0] != self.micro_batch_size:
             raise ModelError(

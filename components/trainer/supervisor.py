@@ -99,7 +99,8 @@ def supervise(request: TrainingRequest, launch: Launcher) -> Shrinkings:
     if file.exists():
         shrunk = Shrinkings.model_validate_json(file.read_text())
     while True:
-        asked = request.model_copy(update={"micro_batch_divisor": shrunk.divisor})
+        divisor = request.micro_batch_divisor * shrunk.divisor
+        asked = request.model_copy(update={"micro_batch_divisor": divisor})
         ended = launch(asked)
         outcome = understand(ended)
         match outcome.status:

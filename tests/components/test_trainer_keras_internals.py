@@ -13,6 +13,7 @@ from components.trainer.keras_internals import (
     PureOptimizer,
     can_join,
     compiled_loss,
+    compiled_metrics,
     inner_optimizer,
     overrides_training,
 )
@@ -180,3 +181,35 @@ def test_a_model_class_that_trains_in_its_own_way_is_found() -> None:
 
     assert overrides_training(Mine()) == "train_step"
     assert overrides_training(small_model()) is None
+
+
+def test_a_model_may_be_compiled_without_metrics() -> None:
+    spec = keras.KerasTensor((4, 1))
+    for plain in compiled_metrics(small_model(loss="mse"), spec, spec):
+        assert plain.variables == []
+
+
+def test_a_sequential_model_has_metrics_too() -> None:
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile(loss="mse", metrics=["mae"])
+    spec = keras.KerasTensor((4, 1))
+    plain, weighted = compiled_metrics(model, spec, spec)
+    assert plain.variables
+    assert not weighted.variables
+
+
+def test_metric_objects_are_not_shared_between_two_counts() -> None:
+    model = small_model(loss="mse", metrics=[keras.metrics.AUC(num_thresholds=7)])
+    spec = keras.KerasTensor((4, 1))
+    first, _ = compiled_metrics(model, spec, spec)
+    second, _ = compiled_metrics(model, spec, spec)
+    own = {id(variable) for variable in first.variables}
+    assert own.isdisjoint(id(variable) for variable in second.variables)
+    assert first.variables[0].shape == (7,)
+
+
+def test_a_loss_scale_of_the_optimizer_does_not_shrink_gradients() -> None:
+    plain, _, _ = purely(optimizers.SGD(0.1), may_join=True)
+    scaled, _, _ = purely(optimizers.SGD(0.1, loss_scale_factor=128.0), may_join=True)
+    for a, b in zip(plain, scaled, strict=True):
+        np.testing.assert_array_equal(a, b)

@@ -236,3 +236,12 @@ def test_a_process_that_is_stopped_before_it_has_begun_can_be_run_again(
         "preempted",
         "stopped before it had begun",
     )
+
+
+def test_a_replay_begins_with_the_parts_that_the_record_ended_with(
+    tmp_path: Path,
+) -> None:
+    launcher = FakeLauncher(out_of_memory(8), Ended(0, Outcome(status="done")))
+    asked = request(tmp_path).model_copy(update={"micro_batch_divisor": 4})
+    supervise(asked, launcher)
+    assert launcher.divisors == [4, 8]
