@@ -82,9 +82,11 @@ def launch(request: TrainingRequest) -> Ended:
         )
         for variables in _environments(request)
     ]
-    with _terminating(children):
+    with _terminating(children) as asked:
         for child in children:
             child.start()
+            if asked.is_set():  # while it was started: nobody could be told
+                child.terminate()
         if served := len(children) > 1 and bool(request.settings.num_local_servers):
             _wait_for_chief(children, request.settings.num_local_workers or 0)
         else:
@@ -99,6 +101,7 @@ def launch(request: TrainingRequest) -> Ended:
     return Ended(
         exit_code=exit_code,
         outcome=outcome,
+        asked_to_stop=asked.is_set(),
         micro_batch_size=_read_started(request.work_dir),
         killed_for_memory=_kills_for_memory() > killed_before,
         last_words=output.since(begun_at),
@@ -156,19 +159,24 @@ def die_with_parent() -> None:
 
 
 @contextmanager
-def _terminating(children: Sequence[Any]) -> Iterator[None]:
-    """Hand SIGTERM on to the children meanwhile; only the main thread can."""
+def _terminating(children: Sequence[Any]) -> Iterator[threading.Event]:
+    """Hand SIGTERM on to the children meanwhile; only the main thread can.
 
-    def hand_on(number: int, frame: object) -> None:
+    Yields whether it came.
+    """
+    asked = threading.Event()
+
+    def hand_on(*_: object) -> None:
+        asked.set()
         _end(children)
 
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield asked
         return
     signals = (signal.SIGTERM, signal.SIGINT)
     before = {number: signal.signal(number, hand_on) for number in signals}
     try:
-        yield
+        yield asked
     except BaseException:
         _end(children)
         raise

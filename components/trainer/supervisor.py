@@ -52,6 +52,8 @@ class Ended:
     """Whether the kernel counted a process killed for memory meanwhile."""
     last_words: str = ""
     """End of what the processes printed."""
+    asked_to_stop: bool = False
+    """Whether SIGTERM came meanwhile."""
 
 
 class Launcher(Protocol):
@@ -118,6 +120,8 @@ def supervise(request: TrainingRequest, launch: Launcher) -> Shrinkings:
             shrunk.times[-1].divisor,
         )
         write_atomically(file, shrunk.model_dump_json())
+        if ended.asked_to_stop:
+            raise ResumeError("stopped when out of memory: run again to go on")
 
 
 def shrink(shrunk: Shrinkings, ended: Ended, reason: str, retries: int) -> Shrinkings:

@@ -3,6 +3,7 @@
 import json
 import math
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -245,3 +246,14 @@ def test_a_replay_begins_with_the_parts_that_the_record_ended_with(
     asked = request(tmp_path).model_copy(update={"micro_batch_divisor": 4})
     supervise(asked, launcher)
     assert launcher.divisors == [4, 8]
+
+
+def test_being_asked_to_stop_is_not_forgotten_over_a_lack_of_memory(
+    tmp_path: Path,
+) -> None:
+    ended = replace(out_of_memory(8), asked_to_stop=True)
+    launcher = FakeLauncher(ended, Ended(0, Outcome(status="done")))
+    with pytest.raises(ResumeError, match="stopped when out of memory"):
+        supervise(request(tmp_path), launcher)
+    supervise(request(tmp_path), launcher)
+    assert launcher.divisors == [1, 2]
