@@ -96,7 +96,7 @@ class ModelRepository:
                 if not (self._folder / str(version)).exists():
                     raise
                 continue
-            _flush(self._folder)
+            flush(self._folder)
             return version
 
     def _numbers(self) -> Iterator[int]:
@@ -146,11 +146,12 @@ def _copy(source: Path, target: Path) -> None:
     target.chmod(0o755)  # mkdtemp's 0700 would keep a server's user out
     for folder, _, files in os.walk(target):
         for name in files:
-            _flush(Path(folder, name))
-        _flush(Path(folder))
+            flush(Path(folder, name))
+        flush(Path(folder))
 
 
-def _flush(path: Path) -> None:
+def flush(path: Path) -> None:
+    """Wait until a file, or the entries of a folder, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -20,6 +20,7 @@ from typing import Any
 import tensorflow as tf
 
 from components.errors import ModelError
+from serving.model_repository import flush
 
 PROGRESS_FILE = "checkpoint.json"
 PREFIX = "values"
@@ -127,13 +128,13 @@ class Checkpoints:
         )
         (writing / PROGRESS_FILE).write_text(json.dumps(asdict(progress)))
         for file in writing.iterdir():
-            _sync(file)
-        _sync(writing)
+            flush(file)
+        flush(writing)
         path = self._folder / f"step-{progress.step:08d}"
         if path.exists():  # the same position: keep what says more, the newer one
             _remove(path)
         os.replace(writing, path)
-        _sync(self._folder)
+        flush(self._folder)
         self._remove_old()
 
     def _remove_old(self) -> None:
@@ -171,11 +172,3 @@ def _read(file: Path) -> Progress:
             tuple(item) if isinstance(item, list) else item for item in content[name]
         )
     return Progress(**content)
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -13,6 +13,8 @@ import tensorflow as tf
 from components.errors import ModelError
 
 INITIAL_SCALE = 2.0**15
+MIN_SCALE = 2.0**-24
+"""Gradients of a regression can be far above what float16 holds: they are shrunk."""
 GROWTH_STEPS = 2_000
 """Finite steps in a row after which the scale doubles."""
 POLICIES = {
@@ -100,7 +102,7 @@ def check_outputs(model: keras.Model, name: str) -> None:
 def next_scale(scale: Any, good_steps: Any, finite: Any) -> tuple[Any, Any]:
     """Return the loss scale and the count of finite steps after a step.
 
-    Halved (not below 1) when a gradient overflowed, doubled after `GROWTH_STEPS`
+    Halved (not below `MIN_SCALE`) when a gradient overflowed, doubled after `GROWTH_STEPS`
     finite steps (Micikevicius et al., "Mixed Precision Training", 2018).
 
     Args:
@@ -110,6 +112,6 @@ def next_scale(scale: Any, good_steps: Any, finite: Any) -> tuple[Any, Any]:
     """
     grows = tf.logical_and(finite, good_steps + 1 >= GROWTH_STEPS)
     grown = tf.where(grows, scale * 2, scale)
-    after = tf.where(finite, grown, tf.maximum(scale / 2, 1.0))
+    after = tf.where(finite, grown, tf.maximum(scale / 2, MIN_SCALE))
     count = tf.where(tf.logical_and(finite, ~grows), good_steps + 1, 0)
     return after, count

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import keras
 import numpy as np
@@ -47,6 +47,8 @@ from components.trainer.summary import summarise, verdict
 from serving.errors import TaxiwayError
 
 log = logging.getLogger(__name__)
+DISK_WORDS = ("No space left on device", "Disk quota exceeded")
+"""TensorFlow calls a full disk RESOURCE_EXHAUSTED, too."""
 
 
 class Stop:
@@ -70,8 +72,8 @@ def attempt(request: TrainingRequest) -> Outcome:
     except Preempted as ended:
         return Outcome(status="preempted", message=str(ended), step=ended.progress.step)
     except (tf.errors.ResourceExhaustedError, MemoryError) as error:
-        log.exception("out of memory")
-        return Outcome(status="out_of_memory", message=reason(error))
+        log.exception("a resource is exhausted")
+        return exhausted(error)
     except tf.errors.UnavailableError as error:
         log.exception("another worker is gone")
         message = f"another worker is gone: {reason(error)}"
@@ -86,6 +88,15 @@ def attempt(request: TrainingRequest) -> Outcome:
     return Outcome(status="done", step=step)
 
 
+def exhausted(error: BaseException) -> Outcome:
+    """Tell a lack of memory, which less at a time may cure, from a full disk."""
+    is_full = any(words in str(error) for words in DISK_WORDS)
+    status: Literal["failed", "out_of_memory"] = (
+        "failed" if is_full else "out_of_memory"
+    )
+    return Outcome(status=status, message=reason(error))
+
+
 def main(request: TrainingRequest) -> None:
     """Train, leave the outcome for the parent and exit with its code."""
     if str(request.project_root) not in sys.path:
@@ -97,8 +108,7 @@ def main(request: TrainingRequest) -> None:
     )
     logging.getLogger("absl").setLevel(logging.WARNING)
     outcome = attempt(request)
-    cluster = _cluster(request)
-    outcome.write(request.work_dir, 0 if cluster is None else cluster.index)
+    outcome.write(request.work_dir, _index(request))
     sys.stdout.flush()
     sys.stderr.flush()
     # Not sys.exit: collective operations of a worker that is gone would be waited for.
@@ -140,6 +150,15 @@ def train(request: TrainingRequest, wants_stop: Callable[[], bool]) -> int:
     if planned.is_chief:
         _finish(request, prepared, progress, energy)
     return progress.step
+
+
+def _index(request: TrainingRequest) -> int:
+    """Return the number of this process among all; 0 where nobody can say."""
+    try:
+        cluster = _cluster(request)
+    except ModelError:  # the attempt has said so already
+        return 0
+    return 0 if cluster is None else cluster.index
 
 
 def _cluster(request: TrainingRequest) -> Cluster | None:
@@ -262,9 +281,10 @@ def _run(
         )
     if settings.wants_best:
         session.restore_best()
-    return replace(
-        progress, digests=(*progress.digests, (progress.step, session.digest()))
-    )
+    final = (progress.step, session.digest())
+    if progress.digests[-1:] == (final,):
+        return progress
+    return replace(progress, digests=(*progress.digests, final))
 
 
 def _finish(

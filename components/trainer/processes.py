@@ -241,18 +241,19 @@ def decide(
         outcomes: What those that could have left.
 
     Returns:
-        Exit code and outcome; None where a process was killed and nobody says why.
+        Exit code and outcome; where a process was killed, what the others say that
+        could save their state, else None.
     """
     for status in ("failed", "out_of_memory"):
         for outcome in outcomes:
             if outcome.status == status:
                 return outcome.exit_code, outcome
+    stopped = next((each for each in outcomes if each.status == "preempted"), None)
     killed = next((code for code in exit_codes if code not in set(ExitCode)), None)
     if killed is not None:
-        return killed, None
-    for outcome in outcomes:
-        if outcome.status == "preempted":
-            return outcome.exit_code, outcome
+        return killed, stopped
+    if stopped is not None:
+        return stopped.exit_code, stopped
     return next(filter(None, exit_codes), 0), next(iter(outcomes), None)
 
 

@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from components.trainer.keras_internals import PureOptimizer
 from components.trainer.objective import Problem
-from components.trainer.precision import next_scale
+from components.trainer.precision import MIN_SCALE, next_scale
 from components.trainer.state import (
     SEED_STRIDE,
     TrainState,
@@ -167,7 +167,7 @@ class Arithmetic:
         finite = tf.math.is_finite(norm) & tf.math.is_finite(loss)
         bad = ~finite
         if self.options.scales_loss:
-            bad = ~tf.math.is_finite(loss) | (bad & (scale <= 1.0))
+            bad = ~tf.math.is_finite(loss) | (bad & (scale <= MIN_SCALE))
         if self.options.clip_norm is not None:
             limit = self.options.clip_norm
             gradients = [g * (limit / tf.maximum(norm, limit)) for g in gradients]

@@ -147,25 +147,27 @@ def shrink(shrunk: Shrinkings, ended: Ended, reason: str, retries: int) -> Shrin
 
 def understand(ended: Ended) -> Outcome:
     """Say how an attempt ended, where the process could not, too."""
-    if ended.outcome is not None and ended.exit_code in set(ExitCode):
-        return ended.outcome
-    if ended.exit_code == -signal.SIGKILL and ended.killed_for_memory:
-        return Outcome(
-            status="out_of_memory", message="the kernel killed the process for memory"
-        )
-    found = next((words for words in MEMORY_WORDS if words in ended.last_words), None)
-    if ended.exit_code < 0 and found is not None:
-        return Outcome(status="out_of_memory", message=found)
-    if ended.exit_code in {-signal.SIGTERM, -signal.SIGINT}:
+    code, outcome = ended.exit_code, ended.outcome
+    lack = _lack_of_memory(ended)
+    if outcome is not None and code in set(ExitCode):
+        return outcome
+    if outcome is not None and outcome.status == "preempted" and lack is None:
+        return outcome  # another process was killed; this one could save its state
+    if lack is not None:
+        return Outcome(status="out_of_memory", message=lack)
+    if code in {-signal.SIGTERM, -signal.SIGINT}:
         return Outcome(status="preempted", message="stopped before it had begun")
-    if ended.exit_code < 0:
-        name = signal.Signals(-ended.exit_code).name
-        return Outcome(
-            status="failed",
-            message=f"the training process was killed by {name}; run again to go on "
-            "from its last checkpoint",
-        )
-    return Outcome(
-        status="failed",
-        message=f"the training process ended with exit code {ended.exit_code}",
-    )
+    how = f"ended with exit code {code}"
+    if code < 0:
+        name = signal.Signals(-code).name
+        how = f"was killed by {name}; run again to go on from its last checkpoint"
+    return Outcome(status="failed", message=f"the training process {how}")
+
+
+def _lack_of_memory(ended: Ended) -> str | None:
+    """Say what shows that a process was killed for memory; None if nothing does."""
+    if ended.exit_code == -signal.SIGKILL and ended.killed_for_memory:
+        return "the kernel killed the process for memory"
+    if ended.exit_code >= 0:
+        return None
+    return next((words for words in MEMORY_WORDS if words in ended.last_words), None)

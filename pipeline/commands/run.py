@@ -33,13 +33,14 @@ def run(args: argparse.Namespace) -> int:
 
     Returns:
         0 when a model is pushed or nothing has changed, 1 when a step failed, 3 when
-        the model was not blessed, 75 when it was asked to stop (SIGTERM) and has saved
-        its state: start it again to go on.
+        the model was not blessed, 75 when it was asked to stop (SIGTERM, Ctrl-C) while
+        a step ran: start it again to go on. A second Ctrl-C does not wait.
     """
     settings = load_settings(args.config, args.overrides)
     console = Console(highlight=False)
     asked = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: asked.set())
+    signal.signal(signal.SIGINT, lambda *_: _interrupt(asked))
     record = run_pipeline(
         settings,
         Terminal(console),
@@ -48,6 +49,13 @@ def run(args: argparse.Namespace) -> int:
         wants_stop=asked.is_set,
     )
     return report(record, console, _resume_command(args))
+
+
+def _interrupt(asked: threading.Event) -> None:
+    """Let the step that runs save its state, the first time."""
+    if asked.is_set():
+        raise KeyboardInterrupt
+    asked.set()
 
 
 def report(record: RunRecord, console: Console, resume: str) -> int:

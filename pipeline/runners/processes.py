@@ -58,7 +58,8 @@ class StepProcesses:
             answer: Outcome | Failure = receiver.recv()
         except EOFError:
             process.join()
-            return Failure(self._death(process.exitcode), resumable=asked)
+            stopped = asked or wants_stop()  # a terminal tells the step itself, too
+            return Failure(self._death(process.exitcode), resumable=stopped)
         except BaseException:
             process.terminate()
             raise

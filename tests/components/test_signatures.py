@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from trainer_data import write_transform
 
 from serving.client.names import tensor_name
 
@@ -48,24 +49,15 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
 
 
 def _train(folder: Path) -> Trained:
-    import apache_beam as beam
     import tensorflow as tf
     import tensorflow_transform as tft
-    import tensorflow_transform.beam as tft_beam
-    from tensorflow_transform.tf_metadata import (
-        dataset_metadata,
-        metadata_io,
-        schema_utils,
-    )
     from tfx import v1 as tfx  # noqa: F401  first: see facts about import order
-    from tfx_bsl.public import tfxio
 
     from components.features import FeatureTable
     from components.trainer.config import TrainerSettings
     from components.trainer.export import export
     from components.trainer.inputs import describe_inputs
     from components.trainer.model import build
-    from components.transform.preprocess import preprocessing_fn
 
     table = FeatureTable.model_validate(
         {
@@ -93,32 +85,8 @@ def _train(folder: Path) -> Trained:
             },
         }
     )
-    spec = {
-        name: tf.io.VarLenFeature(
-            {"float": tf.float32, "int": tf.int64, "string": tf.string}[dtype]
-        )
-        for name, dtype in table.column_dtypes().items()
-    }
-    schema = schema_utils.schema_from_feature_spec(spec)
     examples = [_example(row) for row in ROWS]
-    source = tfxio.TFExampleBeamRecord(
-        physical_format="inmem", telemetry_descriptors=["test"], schema=schema
-    )
-    with (
-        tft_beam.Context(temp_dir=str(folder / "tmp")),
-        beam.Pipeline(runner="FnApiRunner") as pipeline,
-    ):
-        raw = pipeline | beam.Create(examples) | source.BeamSource()
-        fn = tft_beam.AnalyzeDataset(
-            lambda inputs: preprocessing_fn(
-                inputs, {"feature_table": table.model_dump_json()}
-            )
-        )
-        transform_fn = (raw, source.TensorAdapterConfig()) | fn
-        transform_fn | tft_beam.WriteTransformFn(str(folder / "transform"))
-    metadata_io.write_metadata(
-        dataset_metadata.DatasetMetadata(schema), str(folder / "transform" / "metadata")
-    )
+    write_transform(folder / "transform", table.model_dump(), examples)
     output = tft.TFTransformOutput(str(folder / "transform"))
     model = build(describe_inputs(table, output, TrainerSettings(hidden_units=(4,))))
     export(model, output, table, folder / "model")

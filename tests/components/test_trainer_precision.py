@@ -9,6 +9,7 @@ from components.errors import ModelError
 from components.trainer.precision import (
     GROWTH_STEPS,
     INITIAL_SCALE,
+    MIN_SCALE,
     POLICIES,
     Precision,
     decide,
@@ -93,10 +94,12 @@ def test_an_overflow_at_the_step_that_would_double_halves() -> None:
 
 
 @given(st.lists(st.booleans(), max_size=40))
-def test_the_scale_is_a_power_of_two_and_never_below_1(finite: list[bool]) -> None:
+def test_the_scale_is_a_power_of_two_and_never_below_its_minimum(
+    finite: list[bool],
+) -> None:
     scale, good_steps = 8.0, GROWTH_STEPS - 5
     for each in finite:
         scale, good_steps = scaled(scale, good_steps, finite=each)
-        assert scale >= 1.0
+        assert scale >= MIN_SCALE
         assert float(scale).hex().startswith("0x1.0000000000000p")
         assert 0 <= good_steps < GROWTH_STEPS

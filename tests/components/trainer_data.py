@@ -1,6 +1,6 @@
 """Makes what the Trainer reads: a Transform graph and transformed examples."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,10 @@ TABLE = {
 CITIES = ("Bonn", "Köln", "Oslo", "Rome")
 
 
-def write_transform(folder: Path, table: Mapping[str, Any]) -> None:
-    """Run the real Transform over a few rows and write its graph."""
+def write_transform(
+    folder: Path, table: Mapping[str, Any], rows: Sequence[bytes] | None = None
+) -> None:
+    """Run the real Transform over serialized raw rows, or a few, and write its graph."""
     import apache_beam as beam
     import tensorflow as tf
     import tensorflow_transform.beam as tft_beam
@@ -41,7 +43,8 @@ def write_transform(folder: Path, table: Mapping[str, Any]) -> None:
     source = tfxio.TFExampleBeamRecord(
         physical_format="inmem", telemetry_descriptors=["test"], schema=schema
     )
-    rows = [_raw(number, made.column_dtypes()) for number in range(40)]
+    if rows is None:
+        rows = [_raw(number, made.column_dtypes()) for number in range(40)]
     with (
         tft_beam.Context(temp_dir=str(folder / "tmp")),
         beam.Pipeline(runner="FnApiRunner") as pipeline,
