@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from serving import apis
+from serving.apis.descriptors import BUFFER_FIELDS, message_class
 from serving.errors import invalid_argument
 
 Array = npt.NDArray[Any]
@@ -69,6 +70,7 @@ _VALUE_FIELDS = {
     23: "uint64_val",
 }
 _COMPLEX = {8, 18}
+_FIXED_WIDTH = {enum for enum, f in _VALUE_FIELDS.items() if f in BUFFER_FIELDS}
 _HALF = 19
 
 
@@ -116,6 +118,10 @@ def _to_array(tensor: Any, shape: tuple[int, ...]) -> Array:
     if tensor.tensor_content:
         return _from_content(tensor, dtype, shape)
     values = _values(tensor, dtype)
+    if len(values) < size and type(tensor) is buffers("TensorProto"):
+        # Numbers that came one by one, not packed, are no buffer.
+        usual = apis.TensorProto.FromString(tensor.SerializeToString())
+        values = _values(usual, dtype)
     if size * dtype.itemsize > MAX_TENSOR_BYTES:
         raise invalid_argument(
             f"Tensor of shape {list(shape)} needs {size * dtype.itemsize} bytes, "
@@ -149,12 +155,26 @@ def _values(tensor: Any, dtype: np.dtype[Any]) -> Array:
         strings = np.empty(len(values), object)
         strings[:] = list(values)
         return strings
+    if values and isinstance(values[0], bytes):
+        return np.frombuffer(b"".join(values), dtype)
     if tensor.dtype == _HALF:
         return np.asarray(values, np.uint16).view(np.float16)
     if tensor.dtype in _COMPLEX:
         parts = np.asarray(values, np.float32 if tensor.dtype == 8 else np.float64)
         return parts.view(dtype)
     return np.asarray(values, dtype)
+
+
+def enum_of(array: Array) -> int:
+    """Return the DataType of an array.
+
+    Raises:
+        RequestError: It has none.
+    """
+    enum = _ENUMS.get(array.dtype)
+    if enum is None:
+        raise invalid_argument(f"Unsupported array type: {array.dtype}")
+    return enum
 
 
 def to_proto(array: Array, *, raw: bool = False) -> Any:
@@ -164,22 +184,44 @@ def to_proto(array: Array, *, raw: bool = False) -> Any:
         array: The values; text and bytes in an object array.
         raw: Hold the values as bytes (smaller, for requests) rather than in the
             typed lists that TensorFlow Serving answers with.
+
+    Raises:
+        RequestError: Tensors have no such type.
+    """
+    tensor = apis.TensorProto()
+    fill(tensor, array, raw=raw)
+    return tensor
+
+
+def fill(tensor: Any, array: Array, *, raw: bool = False) -> None:
+    """Write an array into an empty TensorProto, or one of the class with buffers.
+
+    Raises:
+        RequestError: Tensors have no such type.
     """
     if array.dtype.kind in "SU":
         array = array.astype(object)
-    enum = _ENUMS.get(array.dtype)
-    if enum is None:
-        raise invalid_argument(f"Unsupported array type: {array.dtype}")
-    tensor = apis.TensorProto(dtype=enum)
+    enum = tensor.dtype = enum_of(array)
+    dims = tensor.tensor_shape.dim
     for size in array.shape:
-        tensor.tensor_shape.dim.add(size=size)
+        dims.add(size=size)
+    tensor.tensor_shape.SetInParent()  # a scalar has a shape, too
     if enum == DT_STRING:
         tensor.string_val.extend(map(_as_bytes, array.ravel()))
     elif raw:
         tensor.tensor_content = np.ascontiguousarray(array).tobytes()
+    elif not array.size:
+        pass
+    elif enum in _FIXED_WIDTH and type(tensor) is buffers("TensorProto"):
+        getattr(tensor, _VALUE_FIELDS[enum]).append(array.tobytes())
     else:
         getattr(tensor, _VALUE_FIELDS[enum]).extend(_flat(array, enum))
-    return tensor
+
+
+def buffers(name: str) -> Any:
+    """Return TensorFlow Serving's or TensorFlow's message in the pool with buffers."""
+    package = "tensorflow" if name == "TensorProto" else "tensorflow.serving"
+    return message_class(f"{package}.{name}", buffers=True)
 
 
 def _flat(array: Array, enum: int) -> Any:

@@ -4,12 +4,18 @@ import argparse
 import logging
 import os
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 from pipeline.config import load_settings
 from pipeline.extras import require_serving
-from serving.server.main import ServerOptions, serve
+from serving.config import ServingSettings
+from serving.model_server_config import ModelConfig
+from serving.server.core import CoreOptions
+from serving.server.flags import METRICS_PATH
+from serving.server.grpc_transport import GrpcOptions
+from serving.server.http_transport import HttpOptions
+from serving.server.main import serve
+from serving.server.options import ServerOptions
 from serving.server.quiet import quiet
 
 LOG_FILE = "serve.log"
@@ -40,26 +46,28 @@ def run(args: argparse.Namespace) -> int:
 def _options(args: argparse.Namespace) -> tuple[ServerOptions, Path]:
     """Return what to serve, and the file that takes what libraries write."""
     if args.base_path is not None and args.model is not None:
-        folder = args.base_path.absolute() / args.model
-        options = ServerOptions(args.model, folder)
+        model, base_path, serving = args.model, args.base_path, ServingSettings()
         log = Path(tempfile.gettempdir(), f"taxiway-serve-{os.getpid()}.log")
     else:
         settings = load_settings(args.config, args.overrides)
         model = args.model or settings.push.model
-        base_path = (args.base_path or settings.push.base_path).absolute()
+        base_path = args.base_path or settings.push.base_path
         serving = settings.serving
         log = settings.state_dir / LOG_FILE
-        options = ServerOptions(
-            model,
-            base_path / model,
-            serving.host,
-            serving.grpc_port,
-            serving.rest_port,
-            serving.poll_interval_s,
-        )
     given = {
         name: getattr(args, name)
         for name in ("host", "rest_port", "grpc_port")
         if getattr(args, name) is not None
     }
-    return replace(options, **given), log
+    return to_options(model, base_path, serving.model_copy(update=given)), log
+
+
+def to_options(model: str, base_path: Path, serving: ServingSettings) -> ServerOptions:
+    """Return what the settings mean to a server."""
+    return ServerOptions(
+        models=(ModelConfig(model, base_path.absolute() / model),),
+        core=CoreOptions(poll_interval_s=serving.poll_interval_s),
+        grpc=GrpcOptions(host=serving.host, port=serving.grpc_port),
+        http=HttpOptions(host=serving.host, port=serving.rest_port),
+        metrics_path=METRICS_PATH,
+    )

@@ -11,6 +11,8 @@ from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
+from serving.apis import missing
+
 FILE = Path(__file__).with_name("tensorflow_serving.binpb")
 RENEW = ".venv/bin/python scripts/renew-apis"
 # Not the two *_service_pb2: their generated code does not load under protobuf 6.
@@ -19,8 +21,11 @@ MODULES = (
     "tensorflow_serving.apis.get_model_status_pb2",
     "tensorflow_serving.apis.model_management_pb2",
     "tensorflow_serving.apis.prediction_log_pb2",
+    "tensorflow.core.protobuf.config_pb2",
     "tensorflow.core.protobuf.saved_model_pb2",
 )
+# Fixed-width lists of a TensorProto: packed, they are an array's bytes as they lie.
+BUFFER_FIELDS = ("float_val", "double_val", "scomplex_val", "dcomplex_val")
 
 
 def collect() -> descriptor_pb2.FileDescriptorSet:
@@ -47,15 +52,39 @@ def load() -> descriptor_pb2.FileDescriptorSet:
 
 
 @cache
-def _pool() -> descriptor_pool.DescriptorPool:
-    pool = descriptor_pool.DescriptorPool()
-    for file in load().file:
-        pool.Add(file)
-    return pool
+def pool(*, buffers: bool = False) -> descriptor_pool.DescriptorPool:
+    """Return the pool of all messages and services.
+
+    Args:
+        buffers: Declare a TensorProto's fixed-width lists as `repeated bytes`, which
+            are the same on the wire when the list is packed: to read or write one is
+            then a copy of memory, not a loop over numbers.
+    """
+    made = descriptor_pool.DescriptorPool()
+    known = load()
+    for file in (*known.file, *missing.files(known)):
+        if buffers:
+            _as_buffers(file)
+        made.Add(file)
+    return made
+
+
+def _as_buffers(file: descriptor_pb2.FileDescriptorProto) -> None:
+    for message in file.message_type:
+        if message.name != "TensorProto":
+            continue
+        for field in message.field:
+            if field.name in BUFFER_FIELDS:
+                field.type = descriptor_pb2.FieldDescriptorProto.TYPE_BYTES
+                field.ClearField("options")  # [packed = true]
 
 
 @cache
-def message_class(full_name: str) -> Any:
-    """Return the class of a message, for example `tensorflow.TensorProto`."""
-    descriptor = _pool().FindMessageTypeByName(full_name)
+def message_class(full_name: str, *, buffers: bool = False) -> Any:
+    """Return the class of a message, for example `tensorflow.TensorProto`.
+
+    Raises:
+        KeyError: There is none.
+    """
+    descriptor = pool(buffers=buffers).FindMessageTypeByName(full_name)
     return message_factory.GetMessageClass(descriptor)

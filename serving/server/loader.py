@@ -1,49 +1,79 @@
-"""SavedModels through TensorFlow's session loader: TF1 graphs too, and 20 µs a call.
-
-A ConcreteFunction costs 300 µs a call in Python; a session callable that runs inline
-on the caller's thread costs 20.
-"""
+"""SavedModels by TensorFlow's session loader: TF1 graphs too, and 20 µs a call."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import tensorflow as tf
-from tensorflow.core.protobuf import config_pb2
-
 from serving import apis
 from serving.errors import Code, RequestError, invalid_argument
-from serving.tensors import Array, dtype_name, numpy_dtype
+from serving.server.tensorflow_library import Session
+from serving.tensors import Array, dtype_name, enum_of, numpy_dtype, to_array
 
 SERVE_TAG = "serve"
+ASSETS = "assets"
+VARIABLES_INDEX = "variables/variables.index"
+# Run on the caller's thread: handing over to another costs more than a small model.
 INLINE_POOL = -1
-Run = Callable[..., list[Array]]
+Run = Callable[[Sequence[Array]], list[Array]]
+
+
+@dataclass(frozen=True)
+class SessionOptions:
+    """How TensorFlow runs graphs."""
+
+    tags: tuple[str, ...] = (SERVE_TAG,)
+    """Of the meta graph to load."""
+    intra_op_parallelism: int = 0
+    """Threads of one kernel; 0: as many as cores."""
+    inter_op_parallelism: int = 0
+    """Kernels that run at once; 0: as many as cores."""
+    gpu_memory_fraction: float = 0.0
+    """Share of a GPU's memory to take at once; 0: as it is needed."""
+
+    def config(self) -> bytes:
+        """Return a serialized ConfigProto."""
+        config = apis.ConfigProto(
+            intra_op_parallelism_threads=self.intra_op_parallelism,
+            inter_op_parallelism_threads=self.inter_op_parallelism,
+        )
+        if self.gpu_memory_fraction:
+            fraction = self.gpu_memory_fraction
+            config.gpu_options.per_process_gpu_memory_fraction = fraction
+        else:
+            config.gpu_options.allow_growth = True
+        content: bytes = config.SerializeToString()
+        return content
 
 
 class LoadedModel:
     """One version in memory; `close` gives the memory back."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, options: SessionOptions = SessionOptions()) -> None:
         """Load a SavedModel.
 
         Raises:
-            Exception: Whatever TensorFlow raises; the version is then not servable.
+            RequestError: TensorFlow cannot load it; the version is then not servable.
         """
-        graph = tf.Graph()
-        self._session = tf.compat.v1.Session(graph=graph)
-        with graph.as_default():
-            meta_graph = tf.compat.v1.saved_model.load(
-                self._session, [SERVE_TAG], str(path)
-            )
+        self._calls: dict[tuple[str, tuple[str, ...]], _Call] = {}
+        self._session = Session(path, options.tags, options.config())
+        meta_graph = apis.MetaGraphDef.FromString(self._session.meta_graph)
+        try:
+            check_files(path, meta_graph)
+        except RequestError:
+            self.close()
+            raise
         self.signatures: Mapping[str, Any] = {
             name: apis.SignatureDef.FromString(signature.SerializeToString())
             for name, signature in sorted(meta_graph.signature_def.items())
         }
-        self._callables: dict[tuple[str, tuple[str, ...]], Run] = {}
 
     def run(
-        self, signature_name: str, inputs: Mapping[str, Array], wanted: Sequence[str]
+        self,
+        signature_name: str,
+        inputs: Mapping[str, Array],
+        wanted: Sequence[str],
+        deadline: float | None = None,  # noqa: ARG002  nothing waits here
     ) -> dict[str, Array]:
         """Run a signature.
 
@@ -51,51 +81,95 @@ class LoadedModel:
             signature_name: Name of a signature that is there.
             inputs: An array for each input of the signature.
             wanted: Names of the outputs to compute; all when empty.
+            deadline: Of no use: nothing waits here.
 
         Raises:
             RequestError: Inputs or outputs are not the signature's, or it failed.
         """
-        signature = self.signatures[signature_name]
-        check_inputs(signature, inputs)
-        names = tuple(wanted) or tuple(sorted(signature.outputs))
-        check_outputs(signature, names)
-        run = self._callables.get((signature_name, names))
-        if run is None:
-            run = self._make_callable(signature, names)
-            self._callables[signature_name, names] = run
-        try:
-            values = run(*(inputs[name] for name in sorted(signature.inputs)))
-        except tf.errors.OpError as error:
-            raise RequestError(Code(error.error_code), error.message) from error
-        except UnicodeDecodeError as error:
-            # A kernel's message that quotes the input's bytes; its status is lost.
-            message = error.object.decode(errors="replace")
-            raise invalid_argument(message) from error
-        return dict(zip(names, map(_as_array, values), strict=True))
+        call = self._prepared(signature_name, tuple(wanted))
+        return dict(zip(call.outputs, call.run(call.values(inputs)), strict=True))
+
+    def check(
+        self, signature_name: str, inputs: Mapping[str, Array], wanted: Sequence[str]
+    ) -> None:
+        """Refuse what `run` would refuse before it runs.
+
+        Raises:
+            RequestError: Inputs or outputs are not the signature's.
+        """
+        self._prepared(signature_name, tuple(wanted)).values(inputs)
+
+    def _prepared(self, signature_name: str, wanted: tuple[str, ...]) -> "_Call":
+        key = signature_name, wanted
+        call = self._calls.get(key)
+        if call is None:
+            call = self._call(self.signatures[signature_name], wanted)
+            self._calls[key] = call
+        return call
 
     def close(self) -> None:
         """Give the memory back; the model must not be running."""
-        self._callables.clear()
+        self._calls.clear()
         self._session.close()
 
-    def _make_callable(self, signature: Any, outputs: Sequence[str]) -> Run:
-        feeds = [signature.inputs[name].name for name in sorted(signature.inputs)]
-        fetches = [signature.outputs[name].name for name in outputs]
-        make = getattr(self._session, "_make_callable_from_options", None)
-        if make is None:
-            graph = self._session.graph
-            tensors = [graph.get_tensor_by_name(name) for name in fetches]
-            return self._session.make_callable(tensors, feed_list=feeds)  # type: ignore[no-any-return]
-        options = config_pb2.CallableOptions()
-        options.feed.extend(feeds)
-        options.fetch.extend(fetches)
-        options.run_options.inter_op_thread_pool = INLINE_POOL
-        return make(options)  # type: ignore[no-any-return]
+    def _call(self, signature: Any, wanted: tuple[str, ...]) -> "_Call":
+        outputs = wanted or tuple(sorted(signature.outputs))
+        check_outputs(signature, outputs)
+        names = tuple(sorted(signature.inputs))
+        options = apis.RunOptions(inter_op_thread_pool=INLINE_POOL)
+        run = self._session.callable(
+            [signature.inputs[name].name for name in names],
+            [signature.outputs[name].name for name in outputs],
+            options.SerializeToString(),
+        )
+        defaults = {name: to_array(t) for name, t in signature.defaults.items()}
+        enums = tuple(signature.inputs[name].dtype for name in names)
+        return _Call(signature, names, enums, defaults, outputs, run)
 
 
-def _as_array(value: Any) -> Array:
-    # A scalar string is bytes, which numpy's own bytes type would cut at NULs.
-    return np.asarray(value, object if isinstance(value, bytes) else None)
+@dataclass(frozen=True)
+class _Call:
+    """A signature with chosen outputs, ready to run."""
+
+    signature: Any
+    names: tuple[str, ...]
+    enums: tuple[int, ...]
+    defaults: Mapping[str, Array]
+    outputs: tuple[str, ...]
+    run: Run
+
+    def values(self, inputs: Mapping[str, Array]) -> list[Array]:
+        """Return the inputs in their order.
+
+        Raises:
+            RequestError: They are not the signature's.
+        """
+        if self.defaults:
+            inputs = {**self.defaults, **inputs}
+        values = [inputs.get(name) for name in self.names]
+        enums = tuple(-1 if value is None else enum_of(value) for value in values)
+        if enums != self.enums or len(inputs) != len(values):
+            check_inputs(self.signature, inputs)
+        return values  # type: ignore[return-value]
+
+
+def check_files(path: Path, meta_graph: Any) -> None:
+    """Refuse a SavedModel that lacks files: TensorFlow itself loads it all the same.
+
+    Without its variables every request of it would fail.
+
+    Raises:
+        RequestError: A file is missing.
+    """
+    files = [f"{ASSETS}/{asset.filename}" for asset in meta_graph.asset_file_def]
+    if meta_graph.saver_def.restore_op_name:
+        files.append(VARIABLES_INDEX)
+    missing = [file for file in files if not (path / file).is_file()]
+    if missing:
+        raise RequestError(
+            Code.NOT_FOUND,
+            f"{path}: the SavedModel is not whole: {', '.join(missing)} missing",
+        )
 
 
 def check_inputs(signature: Any, inputs: Mapping[str, Array]) -> None:

@@ -1,43 +1,78 @@
 """Starts the model server and keeps it until it is told to stop."""
 
-import argparse
+import importlib.metadata
 import logging
 import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
-from serving.errors import ServerError, TaxiwayError
-from serving.model_repository import ModelRepository
+from serving.errors import Code, RequestError, ServerError, TaxiwayError
+from serving.server import flags
+from serving.server.batching import BatchedModel, BatchScheduler
+from serving.server.core import ServerCore
 from serving.server.grpc_transport import GrpcTransport
+from serving.server.http_transport import HttpTransport
+from serving.server.loader import LoadedModel
+from serving.server.metrics import Metrics
+from serving.server.options import ServerOptions
 from serving.server.plan import State
-from serving.server.rest_transport import RestTransport
+from serving.server.rest import RestApi
 from serving.server.service import ModelServer
-from serving.server.versions import ModelVersions, poll
+from serving.server.versions import Model
+from serving.server.warmup import warm_up
 
+log = logging.getLogger(__name__)
 GRACE_S = 10.0
-MAX_PORT = 65535
 
 
-@dataclass(frozen=True)
-class ServerOptions:
-    """What to serve, and where."""
+class Loader:
+    """Loads versions as the options say, warm and batched."""
 
-    model: str
-    """Name of the model."""
-    base_path: Path
-    """Folder with the model's versions."""
-    host: str = "127.0.0.1"
-    """Address to listen on."""
-    grpc_port: int = 8500
-    """Port of the gRPC API; 0 takes any free one."""
-    rest_port: int = 8501
-    """Port of the REST API; 0 takes any free one."""
-    poll_interval_s: float = 1.0
-    """How often the folder is looked at, in seconds."""
+    def __init__(self, options: ServerOptions, metrics: Metrics) -> None:
+        self._options, self._metrics = options, metrics
+        self._scheduler: BatchScheduler | None = None
+        if options.batching is not None:
+            self._scheduler = BatchScheduler(options.batching, observe=metrics.batch)
+
+    def __call__(self, name: str, path: Path) -> Model:
+        """Load a version of a model.
+
+        Raises:
+            RequestError: It cannot be loaded, or its warm-up failed.
+        """
+        started = time.monotonic()
+        code = Code.UNKNOWN
+        try:
+            model = self._load(path)
+            code = Code.OK
+        except RequestError as error:
+            code = error.code
+            raise
+        finally:
+            seconds = time.monotonic() - started
+            self._metrics.load(name, str(path), code, seconds)
+        return model
+
+    def _load(self, path: Path) -> Model:
+        model = LoadedModel(path, self._options.session)
+        started = time.monotonic()
+        try:
+            number = warm_up(model, path, self._options.warm_up)
+        except BaseException:
+            model.close()
+            raise
+        if number:
+            log.info("%s: %d warm-up requests replayed", path, number)
+            self._metrics.warm_up(str(path), Code.OK, time.monotonic() - started)
+        if self._scheduler is None:
+            return model
+        return BatchedModel(model, self._scheduler)
 
 
 def serve(options: ServerOptions, say: Callable[[str], None] = print) -> None:
@@ -47,83 +82,120 @@ def serve(options: ServerOptions, say: Callable[[str], None] = print) -> None:
     answered.
 
     Raises:
-        ServerError: A port is taken.
+        ServerError: A port is taken, or a model that must be served cannot be.
     """
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    from serving.server.loader import LoadedModel
+    with ExitStack() as stack:
+        metrics = Metrics()
+        core = ServerCore(Loader(options, metrics), options.core)
+        stack.callback(core.close, GRACE_S)
+        metrics.watch(core)
+        server = ModelServer(core, metrics)
+        lines = _open(server, options, stack)
+        _load(core, options, stop)
+        if stop.is_set():
+            return
+        for start, line in lines:
+            start()
+            say(line)
+        for model in options.models:
+            say(_state(core, model.name, model.base_path))
+        _watch_config(core, options, stop)
+        say("stopping")
 
-    repository = ModelRepository(options.base_path.parent, options.base_path.name)
-    versions = ModelVersions(options.model, repository, LoadedModel)
-    server = ModelServer({options.model: versions})
-    grpc = GrpcTransport(server, options.host, options.grpc_port)
-    rest = RestTransport(server, options.host, options.rest_port)
-    versions.tick()
-    grpc.start()
-    rest.start()
-    say(f"gRPC  {options.host}:{grpc.port}")
-    say(f"REST  http://{options.host}:{rest.port}/v1/models/{options.model}")
-    say(_state(versions, options))
-    poll([versions], options.poll_interval_s, stop)
-    say("stopping")
-    rest.stop(GRACE_S)
-    grpc.stop(GRACE_S)
-    versions.close()
+
+def _open(
+    server: ModelServer, options: ServerOptions, stack: ExitStack
+) -> list[tuple[Callable[[], None], str]]:
+    """Take the ports; return how each is started and what is said of it."""
+    lines: list[tuple[Callable[[], None], str]] = []
+    if options.grpc is not None:
+        grpc = GrpcTransport(server, options.grpc)
+        stack.callback(grpc.stop, GRACE_S)
+        lines.append((grpc.start, f"gRPC  {options.grpc.host}:{grpc.port}"))
+    if options.http is not None:
+        rest = options.rest
+        if options.metrics_path is not None:
+            rest = replace(rest, pages={options.metrics_path: server.metrics.text})
+        http = HttpTransport(RestApi(server, rest).answer, options.http)
+        stack.callback(http.stop, GRACE_S)
+        address = f"http://{options.http.host}:{http.port}/v1/models"
+        first = options.models[0].name if options.models else ""
+        lines.append((http.start, f"REST  {address}/{first}"))
+    return lines
 
 
-def _state(versions: ModelVersions, options: ServerOptions) -> str:
-    try:
-        seen = versions.status()
-    except TaxiwayError:
-        return f"no version yet in {options.base_path}; waiting for one"
-    available = [s.version for s in seen if s.state is State.AVAILABLE]
+def _load(core: ServerCore, options: ServerOptions, stop: threading.Event) -> None:
+    """Load all models; a signal ends the wait."""
+    result: list[RequestError] = []
+
+    def load() -> None:
+        try:
+            if options.must_serve:
+                core.reload(options.models, None)
+            else:
+                core.begin(options.models)
+        except RequestError as error:
+            result.append(error)
+
+    thread = threading.Thread(target=load, name="first load", daemon=True)
+    thread.start()
+    while thread.is_alive() and not stop.is_set():
+        thread.join(0.02)
+    if result and not stop.is_set():
+        raise ServerError(f"Failed to start server. Error: {result[0]}")
+
+
+def _watch_config(
+    core: ServerCore, options: ServerOptions, stop: threading.Event
+) -> None:
+    """Read the config file again and again, until the server is to stop."""
+    if options.config_file is None or options.config_poll_interval_s <= 0:
+        stop.wait()
+        return
+    before = options.config_file.read_bytes()
+    while not stop.wait(options.config_poll_interval_s):
+        try:
+            text = options.config_file.read_bytes()
+            if text == before:
+                continue
+            core.reload(flags.read_models(options.config_file), None)
+            before = text
+            log.info("%s: the new config holds", options.config_file)
+        except (OSError, TaxiwayError) as error:
+            # As the original: it is tried again, and all goes on as it was.
+            log.warning("%s: %s", options.config_file, error)
+
+
+def _state(core: ServerCore, name: str, base_path: Path) -> str:
+    states = core.find(name).states()
+    available = [v for v, state in states.items() if state is State.AVAILABLE]
     if available:
-        return f"version {available[0]} of {options.model} is AVAILABLE"
-    return f"version {seen[0].version} of {options.model} cannot be loaded: {seen[0].error}"
+        return f"version {max(available)} of {name} is AVAILABLE"
+    if not states:
+        return f"no version yet in {base_path}; waiting for one"
+    last = core.find(name).status()[0]
+    return f"version {last.version} of {name} cannot be loaded: {last.error}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the server with TensorFlow Serving's flags."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
-    args = _parser().parse_args(argv)
-    try:
-        if not args.model_base_path.is_absolute():
-            raise ServerError(
-                f"--model_base_path must be absolute, got {args.model_base_path}"
-            )
-        _check_port("--port", args.port)
-        _check_port("--rest_api_port", args.rest_api_port)
-        serve(
-            ServerOptions(
-                model=args.model_name,
-                base_path=args.model_base_path,
-                host=args.host,
-                grpc_port=args.port,
-                rest_port=args.rest_api_port,
-                poll_interval_s=args.file_system_poll_wait_seconds,
-            ),
-            lambda text: print(text, flush=True),
+    given = flags.parse(argv)
+    if given["version"]:
+        print(
+            f"TensorFlow ModelServer: Taxiway {importlib.metadata.version('taxiway')}"
         )
+        print(f"TensorFlow Library: {importlib.metadata.version('tensorflow')}")
+        return 0
+    logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
+    try:
+        for sentence in flags.without_effect(given):
+            log.warning("%s", sentence)
+        serve(flags.to_options(given), lambda text: print(text, flush=True))
     except TaxiwayError as error:
         print(f"{error}", file=sys.stderr)
         return error.exit_code
     return 0
-
-
-def _check_port(flag: str, port: int) -> None:
-    # gRPC would take 65536 for 0, and so on.
-    if not 0 <= port <= MAX_PORT:
-        raise ServerError(f"{flag} must be in [0, {MAX_PORT}], got {port}")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m serving.server")
-    parser.add_argument("--model_name", default="default")
-    parser.add_argument("--model_base_path", type=Path, required=True)
-    parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=8500)
-    parser.add_argument("--rest_api_port", type=int, default=8501)
-    parser.add_argument("--file_system_poll_wait_seconds", type=float, default=1.0)
-    return parser

@@ -1,12 +1,19 @@
 """Which version to load or unload next: pure, one action at a time.
 
-TensorFlow Serving's availability-preserving policy: a version is unloaded only after
-every version that should be there is.
+TensorFlow Serving's availability-preserving policy: a version is unloaded only when
+one that should be there serves, or none should be.
+
+```
+START ─► LOADING ─► AVAILABLE ─► UNLOADING ─► END
+            └────────── failed ────────────────┘
+```
 """
 
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+
+from serving.model_server_config import All, Latest, Policy, Specific
 
 
 class State(IntEnum):
@@ -33,33 +40,40 @@ class Unload:
     version: int
 
 
-def aspired(found: Iterable[int], num_versions: int = 1) -> list[int]:
-    """Return the versions that should be served: the highest ones."""
-    return sorted(found, reverse=True)[:num_versions]
+def aspired(found: Iterable[int], policy: Policy) -> list[int]:
+    """Return the versions that should be served, highest first."""
+    versions = sorted(found, reverse=True)
+    match policy:
+        case All():
+            return versions
+        case Specific(wanted):
+            return [version for version in versions if version in wanted]
+        case Latest(num_versions):
+            return versions[:num_versions]
 
 
 def next_action(
-    found: Iterable[int],
+    wanted: Iterable[int],
     states: Mapping[int, State],
     failed: Container[int] = (),
-    num_versions: int = 1,
 ) -> Load | Unload | None:
-    """Decide on one step towards serving the highest versions.
+    """Decide on one step towards serving the wanted versions.
 
     Args:
-        found: Complete versions on disk.
+        wanted: Versions that should be served.
         states: State of each version that was ever seen. A version in END was
-            unloaded, and is loaded again when it is the highest again, or it failed.
+            unloaded, and is loaded again when it is wanted again, or it failed.
         failed: Versions that could not be loaded; they are not tried again.
-        num_versions: How many of the highest versions to serve.
     """
-    wanted = aspired(found, num_versions)
+    wanted = sorted(wanted, reverse=True)
+    if State.LOADING in states.values():
+        return None
     for version in wanted:
         is_out = states.get(version, State.START) in {State.START, State.END}
         if is_out and version not in failed:
             return Load(version)
     serving = [version for version, state in states.items() if state is State.AVAILABLE]
-    unwanted = [version for version in sorted(serving) if version not in wanted]
-    if all(states[version] is State.AVAILABLE for version in wanted):
-        return Unload(unwanted[0]) if unwanted else None
+    unwanted = sorted(version for version in serving if version not in wanted)
+    if unwanted and (not wanted or any(version in wanted for version in serving)):
+        return Unload(unwanted[0])
     return None

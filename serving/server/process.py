@@ -94,8 +94,11 @@ class EmbeddedServer:
             "serving.server",
             f"--model_name={self._model}",
             f"--model_base_path={self._base_path.absolute()}",
+            "--host=127.0.0.1",
             "--port=0",
-            "--rest_api_port=0",
+            "--free_ports",
+            "--max_num_load_retries=0",
+            "--may_be_empty",
             f"--file_system_poll_wait_seconds={self._poll_interval_s}",
         ]
 

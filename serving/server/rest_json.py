@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import orjson
 from google.protobuf import json_format
 
 from serving.errors import RequestError, invalid_argument
@@ -19,6 +20,8 @@ from serving.tensors import DT_STRING, Array, dtype_name, numpy_dtype
 
 INDENT = 4
 BYTES_SUFFIX = "_bytes"
+DEFAULT_SIGNATURE = "serving_default"
+_TOKENS = {"nan": "NaN", "-nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 # numpy's own limit; stacked rows have one dimension more.
 MAX_NUM_DIMS = 64
 
@@ -31,17 +34,29 @@ class PredictJson:
     is_row_format: bool
     value: Any
     """What stood under `instances` or `inputs`."""
+    has_bool: bool = True
+    """Whether a true or false may stand in it."""
 
 
-def parse_body(body: bytes) -> PredictJson:
-    """Parse a predict request.
+def parse_object(body: bytes) -> dict[str, Any]:
+    """Parse a body that must be a JSON object; NaN and Infinity are numbers.
 
     Raises:
-        RequestError: It is not JSON (the message says where), or has not exactly one
-            of `instances` and `inputs`.
+        RequestError: It is not; the message says where.
     """
     try:
-        document = json.loads(body.decode())
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        document = _parse_slowly(body)
+    if not isinstance(document, dict):
+        raise invalid_argument("Request body must be a JSON object")
+    return document
+
+
+def _parse_slowly(body: bytes) -> Any:
+    """Parse what orjson refuses: NaN, Infinity, half surrogates, or a real mistake."""
+    try:
+        return json.loads(body.decode())
     except UnicodeDecodeError as error:
         raise invalid_argument(f"JSON Parse error: not UTF-8 text: {error}") from error
     except json.JSONDecodeError as error:
@@ -53,17 +68,43 @@ def parse_body(body: bytes) -> PredictJson:
         raise invalid_argument("JSON Parse error: nested too deeply") from error
     except ValueError as error:  # Python parses no integer of so many digits
         raise invalid_argument(f"JSON Parse error: {error}") from error
-    if not isinstance(document, dict):
-        raise invalid_argument("Request body must be a JSON object")
-    name = document.get("signature_name", "serving_default")
+
+
+def signature_name(document: Mapping[str, Any]) -> str:
+    """Return the signature that a body names.
+
+    Raises:
+        RequestError: The name is no text.
+    """
+    name = document.get("signature_name", DEFAULT_SIGNATURE)
     if not isinstance(name, str):
         raise invalid_argument("'signature_name' key must be a string value")
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise invalid_argument(
+            f'Serving signature name: "{name}" not found in signature def'
+        ) from error
+    return name
+
+
+def parse_body(body: bytes) -> PredictJson:
+    """Parse a predict request.
+
+    Raises:
+        RequestError: It is not JSON (the message says where), or has not exactly one
+            of `instances` and `inputs`.
+    """
+    document = parse_object(body)
+    name = signature_name(document)
     kinds = [key for key in ("instances", "inputs") if key in document]
     if not kinds:
         raise invalid_argument("Missing 'inputs' or 'instances' key")
     if len(kinds) == 2:
         raise invalid_argument("Not allowed to specify both 'inputs' and 'instances'")
-    return PredictJson(name, kinds[0] == "instances", document[kinds[0]])
+    # Where no true or false stands, numpy cannot take one for a number.
+    has_bool = b"true" in body or b"false" in body
+    return PredictJson(name, kinds[0] == "instances", document[kinds[0]], has_bool)
 
 
 def to_inputs(request: PredictJson, signature: Any) -> dict[str, Array]:
@@ -73,9 +114,12 @@ def to_inputs(request: PredictJson, signature: Any) -> dict[str, Array]:
         RequestError: The values do not fit; the message names the input and index.
     """
     inputs = signature.inputs
+    fast = None if request.has_bool else _only_tensor(request, inputs)
+    if fast is not None:
+        return fast
     if request.is_row_format:
         return dict(_rows_to_inputs(request.value, inputs))
-    if isinstance(request.value, dict) and not _is_base64(request.value):
+    if isinstance(request.value, dict) and not is_base64(request.value):
         missing = [name for name in inputs if name not in request.value]
         if missing:
             raise invalid_argument(
@@ -89,12 +133,45 @@ def to_inputs(request: PredictJson, signature: Any) -> dict[str, Array]:
     return {name: _tensor(request.value, inputs[name].dtype, name)}
 
 
+def _only_tensor(
+    request: PredictJson, inputs: Mapping[str, Any]
+) -> dict[str, Array] | None:
+    """Return the tensor of a request of plain numbers; None: look closer."""
+    value = request.value
+    if len(inputs) != 1 or not isinstance(value, list) or not value:
+        return None
+    if isinstance(value[0], dict):
+        return None
+    [(name, info)] = inputs.items()
+    array = _numbers(value, info.dtype)
+    return None if array is None else {name: array}
+
+
+def _numbers(value: list[Any], enum: int) -> Array | None:
+    """Return numbers that numpy reads as they are meant; None: look closer."""
+    dtype = numpy_dtype(enum)
+    try:
+        array = np.array(value)
+    except ValueError:  # lists of unequal length, or nested too deeply
+        return None
+    if array.ndim >= MAX_NUM_DIMS:
+        return None
+    if dtype.kind == "f" and array.dtype.kind in "fiu":
+        with np.errstate(over="ignore"):  # 1e39 is Infinity as a float32
+            return array.astype(dtype)
+    if dtype.kind in "iu" and array.dtype.kind in "iu" and array.size:
+        limits = np.iinfo(dtype)
+        if array.min() >= limits.min and array.max() <= limits.max:
+            return array.astype(dtype)
+    return None
+
+
 def _rows_to_inputs(
     instances: Any, inputs: Mapping[str, Any]
 ) -> Iterator[tuple[str, Array]]:
     if not isinstance(instances, list) or not instances:
         raise invalid_argument("Expecting 'instances' value to be a non-empty list")
-    named = isinstance(instances[0], dict) and not _is_base64(instances[0])
+    named = isinstance(instances[0], dict) and not is_base64(instances[0])
     if not named:
         name = _only_input(inputs)
         yield name, _stack(instances, inputs[name].dtype, name)
@@ -106,7 +183,7 @@ def _rows_to_inputs(
 
 
 def _check_keys(index: int, instance: Any, inputs: Mapping[str, Any]) -> None:
-    if not isinstance(instance, dict) or _is_base64(instance):
+    if not isinstance(instance, dict) or is_base64(instance):
         raise invalid_argument(
             f"instances[{index}]: expected an object with a key for each input, "
             "as in instances[0]"
@@ -212,13 +289,23 @@ def _converter(dtype: int, name: str) -> Callable[[Any], Any]:
 
 
 def _string(value: Any, refuse: Callable[[Any], RequestError]) -> bytes:
-    if isinstance(value, str):
-        try:
-            return value.encode()
-        except UnicodeEncodeError as error:  # half of a surrogate pair
-            raise refuse(value) from error
-    if not _is_base64(value):
+    if not (isinstance(value, str) or is_base64(value)):
         raise refuse(value)
+    try:
+        return to_bytes(value)
+    except UnicodeEncodeError as error:  # half of a surrogate pair
+        raise refuse(value) from error
+
+
+def to_bytes(value: Any) -> bytes:
+    """Return the bytes of a text or of `{"b64": text}`.
+
+    Raises:
+        RequestError: It is no base64.
+        UnicodeEncodeError: The text has no UTF-8.
+    """
+    if isinstance(value, str):
+        return value.encode()
     try:
         return base64.b64decode(value["b64"], validate=True)
     except (binascii.Error, ValueError) as error:
@@ -228,7 +315,8 @@ def _string(value: Any, refuse: Callable[[Any], RequestError]) -> bytes:
         ) from error
 
 
-def _is_base64(value: Any) -> bool:
+def is_base64(value: Any) -> bool:
+    """Tell whether a value is `{"b64": text}`."""
     return (
         isinstance(value, dict)
         and set(value) == {"b64"}
@@ -262,7 +350,7 @@ def predictions(outputs: Mapping[str, Array]) -> str:
             _object(dict(zip(columns, values, strict=True)), 2)
             for values in zip(*columns.values(), strict=True)
         ]
-    return _wrap("predictions", _list(rows, 1))
+    return wrap("predictions", _list(rows, 1))
 
 
 def outputs_json(outputs: Mapping[str, Array]) -> str:
@@ -273,11 +361,13 @@ def outputs_json(outputs: Mapping[str, Array]) -> str:
         for name, array in outputs.items()
     }
     if len(written) == 1:
-        return _wrap("outputs", next(iter(written.values())))
-    return _wrap("outputs", _object(written, 1))
+        return wrap("outputs", next(iter(written.values())))
+    return wrap("outputs", _object(written, 1))
 
 
 def _items(name: str, array: Array) -> list[str]:
+    if array.ndim == 1 and array.dtype.kind == "f":
+        return float_texts(array)
     text = _text(name, array)
     return [_value(item, 2, text) for item in array]
 
@@ -299,29 +389,40 @@ def _base64_text(value: Any) -> str:
     return f'{{ "b64": "{base64.b64encode(value).decode()}" }}'
 
 
+def float_texts(array: Array) -> list[str]:
+    """Write floats, [n], each with the digits that give it back.
+
+    `%g`, else `%.9g` for a float32 and `%.17g` for a float64.
+    """
+    values = array.tolist()
+    texts = [f"{value:g}" for value in values]
+    read = np.array([float(text) for text in texts], array.dtype)
+    num_digits = 17 if array.dtype == np.float64 else 9
+    for index in np.flatnonzero(read != array).tolist():
+        texts[index] = f"{values[index]:.{num_digits}g}"
+    return [_with_point(text) for text in texts]
+
+
+def _with_point(text: str) -> str:
+    if "." in text or "e" in text:
+        return text
+    return _TOKENS.get(text) or f"{text}.0"
+
+
 def float_text(value: Any) -> str:
-    """Write a float32 with the digits that give it back: `%g`, else `%.9g`."""
-    return _decimal(float(value), lambda text: np.float32(text) == value, "%.9g")
+    """Write a float32 as `float_texts` does."""
+    return float_texts(np.array([value], np.float32))[0]
 
 
 def double_text(value: Any) -> str:
-    """Write a float64 with the digits that give it back: `%g`, else `%.17g`."""
-    return _decimal(float(value), lambda text: float(text) == value, "%.17g")
-
-
-def _decimal(value: float, is_exact: Callable[[str], Any], longer: str) -> str:
-    if math.isnan(value):
-        return "NaN"
-    if math.isinf(value):
-        return "Infinity" if value > 0 else "-Infinity"
-    text = f"{value:g}"
-    if not is_exact(text):
-        text = longer % value
-    return text if set(text) & set(".e") else f"{text}.0"
+    """Write a float64 as `float_texts` does."""
+    return float_texts(np.array([value], np.float64))[0]
 
 
 def _value(value: Any, depth: int, text: Callable[[Any], str]) -> str:
     if isinstance(value, np.ndarray) and value.ndim:
+        if value.ndim == 1 and value.dtype.kind == "f":
+            return f"[{', '.join(float_texts(value))}]"
         return _list([_value(item, depth + 1, text) for item in value], depth)
     return text(value[()] if isinstance(value, np.ndarray) else value)
 
@@ -341,7 +442,8 @@ def _object(items: Mapping[str, str], depth: int) -> str:
     return f"{{\n{inner}\n{' ' * INDENT * depth}}}"
 
 
-def _wrap(key: str, value: str) -> str:
+def wrap(key: str, value: str) -> str:
+    """Write an object of one key."""
     return f'{{\n{" " * INDENT}"{key}": {value}\n}}'
 
 
@@ -349,7 +451,7 @@ def error_json(message: str) -> str:
     """Write an error."""
     text = json.dumps(message, ensure_ascii=False)
     # Half a surrogate pair, quoted from a request, has no UTF-8: escape it.
-    return _wrap("error", text.encode(errors="backslashreplace").decode())
+    return wrap("error", text.encode(errors="backslashreplace").decode())
 
 
 def message_json(message: Any) -> str:

@@ -1,76 +1,152 @@
 """The request path: TensorFlow Serving's services on messages, free of transports."""
 
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from serving import apis
+from serving import apis, model_server_config
 from serving.errors import Code, RequestError, invalid_argument
-from serving.server.versions import Model, ModelVersions
-from serving.tensors import Array, to_array, to_proto
+from serving.server import inference
+from serving.server.call import Call, Clock
+from serving.server.core import ServerCore
+from serving.server.inference import CLASSIFY
+from serving.server.metrics import Metrics
+from serving.server.versions import Lease
+from serving.tensors import Array, buffers, fill, to_array
 
 DEFAULT_SIGNATURE = "serving_default"
 SIGNATURE_DEF = "signature_def"
 
 
 class ModelServer:
-    """Answers requests about models by name."""
+    """Answers requests about the models of a core.
 
-    def __init__(self, models: Mapping[str, ModelVersions]) -> None:
-        self._models = models
+    Every method raises RequestError with the status that TensorFlow Serving gives.
+    """
 
-    def predict(self, request: Any) -> Any:
-        """Answer a PredictRequest with a PredictResponse.
+    def __init__(
+        self,
+        core: ServerCore,
+        metrics: Metrics | None = None,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self._core, self._clock = core, clock
+        self.metrics = metrics or Metrics()
 
-        Raises:
-            RequestError: As TensorFlow Serving would.
-        """
-        inputs = {name: to_array(tensor) for name, tensor in request.inputs.items()}
-        signature_name = request.model_spec.signature_name or DEFAULT_SIGNATURE
-        with self.model(request.model_spec) as (version, model):
-            if signature_name not in model.signatures:
+    def predict(self, request: Any, call: Call) -> Any:
+        """Answer a PredictRequest with a PredictResponse of the class with buffers."""
+        spec = _spec(request)
+        name = spec.signature_name or DEFAULT_SIGNATURE
+        with self.hold(spec, name, call) as lease:
+            if name not in lease.model.signatures:
                 raise RequestError(
                     Code.FAILED_PRECONDITION,
-                    f'Serving signature key "{signature_name}" not found.',
+                    f'Serving signature key "{name}" not found.',
                 )
-            outputs = model.run(signature_name, inputs, list(request.output_filter))
-        response = apis.PredictResponse()
-        for name, array in outputs.items():
-            response.outputs[name].CopyFrom(to_proto(array))
-        _name_spec(response.model_spec, request.model_spec.name, version)
-        response.model_spec.signature_name = signature_name
+            inputs = {key: to_array(tensor) for key, tensor in request.inputs.items()}
+            outputs = self._run(lease, name, inputs, request.output_filter, call)
+        response = buffers("PredictResponse")()
+        for key, array in outputs.items():
+            fill(response.outputs[key], array)
+        _name_spec(response.model_spec, spec.name, lease.version, name)
         return response
 
     def run(
-        self, spec: Any, signature_name: str, inputs: Mapping[str, Array]
+        self, spec: Any, inputs: Mapping[str, Array], call: Call
     ) -> dict[str, Array]:
-        """Run a signature on arrays: what REST needs of `predict`.
+        """Run a signature on arrays: what REST needs of `predict`."""
+        name = spec.signature_name or DEFAULT_SIGNATURE
+        with self.hold(spec, name, call) as lease:
+            return self._run(lease, name, inputs, (), call)
 
-        Raises:
-            RequestError: As TensorFlow Serving would.
-        """
-        with self.model(spec) as (_, model):
-            return model.run(signature_name, inputs, [])
+    def _run(
+        self,
+        lease: Lease,
+        name: str,
+        inputs: Mapping[str, Array],
+        wanted: Sequence[str],
+        call: Call,
+    ) -> dict[str, Array]:
+        call.check_deadline(self._clock)
+        started = self._clock()
+        outputs = lease.model.run(name, inputs, wanted, call.deadline)
+        self.metrics.run(call, self._clock() - started)
+        return outputs
 
-    def signature(self, spec: Any, name: str) -> Any:
-        """Return a SignatureDef.
+    @contextmanager
+    def observed(self, call: Call) -> Iterator[None]:
+        """Count a request and the status that it ends with."""
+        started = self._clock()
+        code = Code.INTERNAL
+        try:
+            yield
+            code = Code.OK
+        except RequestError as error:
+            code = error.code
+            raise
+        finally:
+            self.metrics.request(call, code, self._clock() - started)
 
-        Raises:
-            RequestError: There is no such model or signature.
-        """
-        with self.model(spec) as (_, model):
-            if name not in model.signatures:
+    def signature(self, spec: Any, call: Call) -> Any:
+        """Return the SignatureDef that a ModelSpec names."""
+        name = spec.signature_name or DEFAULT_SIGNATURE
+        with self.hold(spec, name, call) as lease:
+            if name not in lease.model.signatures:
                 raise invalid_argument(
                     f'Serving signature name: "{name}" not found in signature def'
                 )
-            return model.signatures[name]
+            return lease.model.signatures[name]
 
-    def get_model_metadata(self, request: Any) -> Any:
-        """Answer a GetModelMetadataRequest: `signature_def` is all that there is.
+    def classify(self, request: Any, call: Call) -> Any:
+        """Answer a ClassificationRequest with a ClassificationResponse."""
+        spec = _spec(request)
+        name = spec.signature_name or DEFAULT_SIGNATURE
+        response = apis.ClassificationResponse()
+        with self.hold(spec, name, call) as lease:
+            examples = inference.serialized_examples(request.input)
+            call.check_deadline(self._clock)
+            result = inference.classify(lease.model, name, examples)
+        response.result.CopyFrom(result)
+        _name_spec(response.model_spec, spec.name, lease.version, name)
+        return response
 
-        Raises:
-            RequestError: As TensorFlow Serving would.
-        """
+    def regress(self, request: Any, call: Call) -> Any:
+        """Answer a RegressionRequest with a RegressionResponse."""
+        spec = _spec(request)
+        name = spec.signature_name or DEFAULT_SIGNATURE
+        response = apis.RegressionResponse()
+        with self.hold(spec, name, call) as lease:
+            examples = inference.serialized_examples(request.input)
+            call.check_deadline(self._clock)
+            result = inference.regress(lease.model, name, examples)
+        response.result.CopyFrom(result)
+        _name_spec(response.model_spec, spec.name, lease.version, name)
+        return response
+
+    def multi_inference(self, request: Any, call: Call) -> Any:
+        """Answer a MultiInferenceRequest: several signatures on the same examples."""
+        inference.check_tasks(request.tasks)
+        response = apis.MultiInferenceResponse()
+        spec = request.tasks[0].model_spec
+        with self.hold(spec, spec.signature_name or DEFAULT_SIGNATURE, call) as lease:
+            examples = inference.serialized_examples(request.input)
+            call.check_deadline(self._clock)
+            for task in request.tasks:
+                name = task.model_spec.signature_name or DEFAULT_SIGNATURE
+                answered = response.results.add()
+                if task.method_name == CLASSIFY:
+                    result = inference.classify(lease.model, name, examples)
+                    answered.classification_result.CopyFrom(result)
+                else:
+                    result = inference.regress(lease.model, name, examples)
+                    answered.regression_result.CopyFrom(result)
+                _name_spec(answered.model_spec, spec.name, lease.version, name)
+        return response
+
+    def get_model_metadata(self, request: Any, call: Call) -> Any:
+        """Answer a GetModelMetadataRequest: `signature_def` is all that there is."""
+        spec = _spec(request)
         if not request.metadata_field:
             raise invalid_argument(
                 "GetModelMetadataRequest must specify at least one metadata_field"
@@ -79,67 +155,72 @@ class ModelServer:
             if field != SIGNATURE_DEF:
                 raise invalid_argument(f"Metadata field {field} is not supported")
         signatures = apis.SignatureDefMap()
-        with self.model(request.model_spec) as (version, model):
-            for name, signature in model.signatures.items():
+        with self.hold(spec, "", call) as lease:
+            for name, signature in lease.model.signatures.items():
                 signatures.signature_def[name].CopyFrom(signature)
         response = apis.GetModelMetadataResponse()
         response.metadata[SIGNATURE_DEF].Pack(signatures)
-        _name_spec(response.model_spec, request.model_spec.name, version)
+        _name_spec(response.model_spec, spec.name, lease.version, "")
         return response
 
-    def get_model_status(self, request: Any) -> Any:
-        """Answer a GetModelStatusRequest; a label is ignored, as in TensorFlow Serving.
-
-        Raises:
-            RequestError: The model or the version is not known.
-        """
-        spec = request.model_spec
-        known = self._models.get(spec.name)
-        if known is None:
-            raise RequestError(
-                Code.NOT_FOUND, f"Could not find any versions of model {spec.name}"
-            )
+    def get_model_status(self, request: Any, call: Call) -> Any:
+        """Answer a GetModelStatusRequest; a label is ignored, as in the original."""
+        spec = _spec(request)
+        if not spec.name:
+            raise invalid_argument("ModelSpec has no name specified.")
+        call.model = spec.name
         version = spec.version.value if spec.HasField("version") else None
         response = apis.GetModelStatusResponse()
-        for servable in known.status(version):
+        for servable in self._core.find(spec.name).status(version):
             entry = response.model_version_status.add(
                 version=servable.version, state=int(servable.state)
             )
             entry.status.SetInParent()
             if servable.error:
-                entry.status.error_code = int(Code.UNKNOWN)
+                entry.status.error_code = int(servable.code)
                 entry.status.error_message = servable.error
         return response
 
-    @contextmanager
-    def model(self, spec: Any) -> Iterator[tuple[int, Model]]:
-        """Hold the version that a ModelSpec asks for.
+    def reload_config(self, request: Any, call: Call) -> Any:
+        """Answer a ReloadConfigRequest; a failure is a status inside the response."""
+        response = apis.ReloadConfigResponse()
+        try:
+            if not request.HasField("config"):
+                raise invalid_argument("The request has no config")
+            if request.config.WhichOneof("config") is None:
+                raise RequestError(
+                    Code.FAILED_PRECONDITION,
+                    "Cannot transition to requested config. It is only legal to "
+                    "transition from one ModelConfigList to another.",
+                )
+            models = model_server_config.parse(request.config)
+            self._core.reload(models, call.time_left_s(self._clock))
+            response.status.SetInParent()
+        except RequestError as error:
+            response.status.error_code = int(error.code)
+            response.status.error_message = str(error)
+        return response
+
+    def hold(self, spec: Any, signature_name: str, call: Call) -> Lease:
+        """Hold the version that a ModelSpec asks for, and note which one that is.
 
         Raises:
             RequestError: There is no such model, version or label.
         """
-        if not spec.name:
-            raise invalid_argument("Missing ModelSpec")
-        known = self._models.get(spec.name)
-        if known is None:
-            raise RequestError(
-                Code.NOT_FOUND, f"Servable not found for request: {_asked(spec)}"
-            )
-        if spec.version_label:
-            raise invalid_argument(
-                f"Unrecognized servable version label: {spec.version_label}"
-            )
-        version = spec.version.value if spec.HasField("version") else None
-        with known.use(version) as held:
-            yield held
+        call.model, call.signature = spec.name, signature_name
+        call.label = spec.version_label
+        lease = self._core.use(spec)
+        call.version = lease.version
+        return lease
 
 
-def _asked(spec: Any) -> str:
-    if spec.HasField("version"):
-        return f"Specific({spec.name}, {spec.version.value})"
-    return f"Latest({spec.name})"
+def _spec(request: Any) -> Any:
+    if not request.HasField("model_spec"):
+        raise invalid_argument("Missing ModelSpec")
+    return request.model_spec
 
 
-def _name_spec(target: Any, name: str, version: int) -> None:
+def _name_spec(target: Any, name: str, version: int, signature_name: str) -> None:
     target.name = name
     target.version.value = version
+    target.signature_name = signature_name

@@ -2,18 +2,21 @@
 
 import logging
 import threading
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from types import TracebackType
+from typing import Any, Protocol, Self
 
 from serving.errors import Code, RequestError, ServingError
-from serving.server.plan import Load, State, Unload, next_action
+from serving.model_server_config import Latest, Policy
+from serving.server.plan import Load, State, Unload, aspired, next_action
 from serving.tensors import Array
 
 log = logging.getLogger(__name__)
 Snapshot = frozenset[tuple[str, int, int]]
+Start = Callable[[Callable[[], None]], object]
 
 
 class Repository(Protocol):
@@ -38,7 +41,11 @@ class Model(Protocol):
         """SignatureDef by name."""
 
     def run(
-        self, signature_name: str, inputs: Mapping[str, Array], wanted: Sequence[str]
+        self,
+        signature_name: str,
+        inputs: Mapping[str, Array],
+        wanted: Sequence[str],
+        deadline: float | None = None,
     ) -> dict[str, Array]:
         """Run a signature."""
 
@@ -46,7 +53,19 @@ class Model(Protocol):
         """Give the memory back."""
 
 
-@dataclass
+@dataclass(frozen=True)
+class Retries:
+    """How often a load that failed is tried again, and how long after."""
+
+    max_num: int = 0
+    interval_s: float = 60.0
+
+
+LATEST = Latest()
+NO_RETRIES = Retries()
+
+
+@dataclass(slots=True)
 class Servable:
     """One version and what is known of it."""
 
@@ -54,22 +73,87 @@ class Servable:
     state: State = State.START
     error: str = ""
     """Why it ended, if it failed."""
+    code: Code = Code.OK
+    """The status that goes with the error."""
     model: Model | None = None
     in_flight: int = 0
+    num_failures: int = 0
+    retry_at: float | None = None
+    """When a load that failed is tried again, by the clock."""
+
+
+class Lease:
+    """Holds a version while a request runs: it is not unloaded meanwhile."""
+
+    __slots__ = ("_servable", "_versions", "model", "version")
+
+    def __init__(self, versions: "ModelVersions", servable: Servable) -> None:
+        self._versions, self._servable = versions, servable
+        if servable.model is None:
+            raise RequestError(Code.INTERNAL, f"{versions.name}: no model is loaded")
+        self.version: int = servable.version
+        self.model: Model = servable.model
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._versions.release(self._servable)
 
 
 class ModelVersions:
     """The versions of one model; `tick` moves them, `use` serves requests."""
 
-    def __init__(
-        self, name: str, repository: Repository, load: Callable[[Path], Model]
+    def __init__(  # noqa: PLR0913  what a model is, and what it is moved by
+        self,
+        name: str,
+        repository: Repository,
+        load: Callable[[Path], Model],
+        *,
+        policy: Policy = LATEST,
+        retries: Retries = NO_RETRIES,
+        start: Start = lambda load: load(),
+        clock: Callable[[], float] = time.monotonic,
+        wake: Callable[[], None] = lambda: None,
     ) -> None:
+        """Begin without any version.
+
+        Args:
+            name: Of the model.
+            repository: Where its versions come from.
+            load: Loads a version; may raise what it likes.
+            policy: Which versions to serve; None of them once it is retired.
+            retries: What becomes of a load that failed.
+            start: Runs a load, now or on another thread.
+            clock: Seconds.
+            wake: Called when `tick` has something to do before its time.
+        """
         self.name = name
         self._repository = repository
         self._load = load
+        self._policy: Policy | None = policy
+        self._retries = retries
+        self._start, self._clock, self._wake = start, clock, wake
         self._servables: dict[int, Servable] = {}
         self._failed: dict[int, Snapshot] = {}
-        self._changed = threading.Condition()
+        self._latest: Servable | None = None
+        self._lock = threading.Lock()
+        self._moving = threading.Lock()
+
+    def follow(self, repository: Repository, policy: Policy) -> None:
+        """Take another folder or policy from the next tick on."""
+        with self._moving:
+            self._repository, self._policy = repository, policy
+
+    def retire(self) -> None:
+        """Serve no version from the next tick on."""
+        with self._moving:
+            self._policy = None
 
     def tick(self) -> None:
         """Look at the repository once and do all that it asks for.
@@ -77,22 +161,45 @@ class ModelVersions:
         A base path that is not there changes nothing: a mount that went away must not
         take the model with it.
         """
+        with self._moving:
+            wanted = self._wanted()
+            self._finish_unloads()
+            if wanted is None:
+                return
+            self._retry_or_give_up(wanted)
+            while True:
+                match next_action(wanted, self.states(), self._failed):
+                    case Load(version):
+                        self._begin(version)
+                    case Unload(version):
+                        self._move(version, State.UNLOADING)
+                        self._finish_unloads()
+                    case None:
+                        return
+
+    def _wanted(self) -> list[int] | None:
+        """Return the versions to serve; None where that cannot be known now."""
+        if self._policy is None:
+            return []
         if not self._repository.folder.is_dir():
-            return
+            return None
         try:
             found = self._repository.versions()
         except ServingError as error:
             log.warning("%s: %s", self.name, error)
-            return
+            return None
         self._forget_mended(found)
-        while True:
-            match next_action(found, self._states(), self._failed):
-                case Load(version):
-                    self._load_version(version)
-                case Unload(version):
-                    self._unload_version(version)
-                case None:
-                    return
+        return aspired(found, self._policy)
+
+    def is_settled(self) -> bool:
+        """Tell whether a tick would have nothing left to wait for."""
+        moving = {State.LOADING, State.UNLOADING}
+        return not moving & set(self.states().values())
+
+    def wants(self) -> list[int]:
+        """Return the versions that should be served; empty where that is not known."""
+        with self._moving:
+            return self._wanted() or []
 
     def status(self, version: int | None = None) -> list[Servable]:
         """Return all versions that were ever seen, newest first, or one.
@@ -100,7 +207,7 @@ class ModelVersions:
         Raises:
             RequestError: There is none.
         """
-        with self._changed:
+        with self._lock:
             seen = sorted(self._servables.values(), key=lambda s: -s.version)
         if version is not None:
             seen = [servable for servable in seen if servable.version == version]
@@ -115,9 +222,8 @@ class ModelVersions:
             )
         return seen
 
-    @contextmanager
-    def use(self, version: int | None = None) -> Iterator[tuple[int, Model]]:
-        """Hold a version while a request runs: it is not unloaded meanwhile.
+    def use(self, version: int | None = None) -> Lease:
+        """Hold a version while a request runs.
 
         Args:
             version: The version; None for the highest that is AVAILABLE.
@@ -125,87 +231,137 @@ class ModelVersions:
         Raises:
             RequestError: It is not AVAILABLE.
         """
-        with self._changed:
-            servable = self._find(version)
+        with self._lock:
+            servable = self._latest if version is None else self._servables.get(version)
+            if servable is None or servable.state is not State.AVAILABLE:
+                which = (
+                    f"({self.name}" if version is None else f"({self.name}, {version}"
+                )
+                kind = "Latest" if version is None else "Specific"
+                raise RequestError(
+                    Code.NOT_FOUND, f"Servable not found for request: {kind}{which})"
+                )
             servable.in_flight += 1
-        try:
-            if servable.model is None:
-                raise RequestError(Code.INTERNAL, f"{self.name}: no model is loaded")
-            yield servable.version, servable.model
-        finally:
-            with self._changed:
-                servable.in_flight -= 1
-                self._changed.notify_all()
+        return Lease(self, servable)
 
-    def close(self) -> None:
-        """Unload every version, each when its last request has finished."""
-        for version, state in self._states().items():
-            if state is State.AVAILABLE:
-                self._unload_version(version)
+    def release(self, servable: Servable) -> None:
+        """Take back what `use` gave."""
+        with self._lock:
+            servable.in_flight -= 1
+            is_last = not servable.in_flight and servable.state is State.UNLOADING
+        if is_last:
+            self._wake()
 
-    def _find(self, version: int | None) -> Servable:
-        available = [
-            servable
-            for servable in self._servables.values()
-            if servable.state is State.AVAILABLE and version in {None, servable.version}
-        ]
-        if not available:
-            which = (
-                f"Latest({self.name})"
-                if version is None
-                else f"Specific({self.name}, {version})"
-            )
-            raise RequestError(
-                Code.NOT_FOUND, f"Servable not found for request: {which}"
-            )
-        return max(available, key=lambda servable: servable.version)
+    def close(self, timeout_s: float = 10.0) -> None:
+        """Unload every version, each when its last request has finished.
+
+        Args:
+            timeout_s: How long to wait for requests; a version that is still used
+                after it stays in memory.
+        """
+        self.retire()
+        pause = threading.Event()
+        deadline = self._clock() + timeout_s
+        self.tick()
+        while not self.is_settled() and self._clock() < deadline:
+            pause.wait(0.01)
+            self.tick()
+
+    def servables(self) -> list[Servable]:
+        """Return every version that was ever seen."""
+        with self._lock:
+            return list(self._servables.values())
+
+    def states(self) -> dict[int, State]:
+        """Return the state of every version that was ever seen."""
+        with self._lock:
+            return {v: servable.state for v, servable in self._servables.items()}
 
     def _forget_mended(self, found: Container[int]) -> None:
         """Try a failed version again once it went away, or its files have changed.
 
         A copy by hand may be met half way: its graph first, its variables later.
         """
-        self._failed = {
-            version: before
-            for version, before in self._failed.items()
-            if version in found and snapshot(self._repository, version) == before
-        }
+        for version, before in list(self._failed.items()):
+            if version not in found or snapshot(self._repository, version) != before:
+                del self._failed[version]
 
-    def _states(self) -> dict[int, State]:
-        with self._changed:
-            return {v: servable.state for v, servable in self._servables.items()}
+    def _retry_or_give_up(self, wanted: Container[int]) -> None:
+        for servable in list(self._servables.values()):
+            if servable.retry_at is None:
+                continue
+            if servable.version not in wanted:
+                servable.retry_at = None
+                self._move(servable.version, State.END)
+            elif self._clock() >= servable.retry_at:
+                servable.retry_at = None
+                self._start(lambda servable=servable: self._load_version(servable))  # type: ignore[misc]
 
-    def _load_version(self, version: int) -> None:
+    def _begin(self, version: int) -> None:
         servable = Servable(version, State.LOADING)
-        with self._changed:
+        with self._lock:
             self._servables[version] = servable
+        self._start(lambda: self._load_version(servable))
+
+    def _load_version(self, servable: Servable) -> None:
+        version = servable.version
         log.info("%s: loading version %d", self.name, version)
         before = snapshot(self._repository, version)
         try:
             model = self._load(self._repository.path(version))
         except Exception as error:  # noqa: BLE001  TensorFlow raises what it likes
-            log.warning(
-                "%s: version %d cannot be loaded: %s", self.name, version, error
-            )
-            with self._changed:
-                servable.state, servable.error = State.END, str(error)
-            self._failed[version] = before
-            return
-        with self._changed:
-            servable.model, servable.state = model, State.AVAILABLE
-        log.info("%s: version %d is AVAILABLE", self.name, version)
+            self._note_failure(servable, error, before)
+        else:
+            with self._lock:
+                servable.model, servable.error, servable.code = model, "", Code.OK
+            self._move(version, State.AVAILABLE)
+            log.info("%s: version %d is AVAILABLE", self.name, version)
+        self._wake()
 
-    def _unload_version(self, version: int) -> None:
-        with self._changed:
-            servable = self._servables[version]
-            servable.state = State.UNLOADING
-            self._changed.wait_for(lambda: servable.in_flight == 0)
+    def _note_failure(
+        self, servable: Servable, error: Exception, before: Snapshot
+    ) -> None:
+        code = error.code if isinstance(error, RequestError) else Code.UNKNOWN
+        with self._lock:
+            servable.num_failures += 1
+            servable.error, servable.code = str(error), code
+        is_last = servable.num_failures > self._retries.max_num
+        then = "" if is_last else f"; again in {self._retries.interval_s:g} s"
+        log.warning(
+            "%s: version %d cannot be loaded: %s%s",
+            self.name,
+            servable.version,
+            error,
+            then,
+        )
+        if is_last:
+            self._failed[servable.version] = before
+            self._move(servable.version, State.END)
+        else:
+            servable.retry_at = self._clock() + self._retries.interval_s
+
+    def _finish_unloads(self) -> None:
+        with self._lock:
+            idle = [
+                servable
+                for servable in self._servables.values()
+                if servable.state is State.UNLOADING and not servable.in_flight
+            ]
+        for servable in idle:
             model, servable.model = servable.model, None
-        if model is not None:
-            model.close()
-        with self._changed:
-            servable.state = State.END
-        log.info("%s: version %d is unloaded", self.name, version)
+            if model is not None:
+                model.close()
+            self._move(servable.version, State.END)
+            log.info("%s: version %d is unloaded", self.name, servable.version)
+
+    def _move(self, version: int, state: State) -> None:
+        with self._lock:
+            self._servables[version].state = state
+            self._latest = max(
+                (s for s in self._servables.values() if s.state is State.AVAILABLE),
+                key=lambda servable: servable.version,
+                default=None,
+            )
 
 
 def snapshot(repository: Repository, version: int) -> Snapshot:
@@ -218,19 +374,3 @@ def snapshot(repository: Repository, version: int) -> Snapshot:
     except (OSError, ServingError):
         return frozenset()  # it is being changed, or went away
     return frozenset(files)
-
-
-def poll(
-    models: Sequence[ModelVersions], interval_s: float, stop: threading.Event
-) -> None:
-    """Tick all models every `interval_s` seconds until `stop` is set; never for 0."""
-    if interval_s <= 0:
-        stop.wait()
-        return
-    while not stop.wait(interval_s):
-        for model in models:
-            try:
-                model.tick()
-            except Exception:
-                # A disk that fails must not take the versions in memory with it.
-                log.exception("%s: the model repository cannot be read", model.name)

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from serving import apis
@@ -22,9 +23,42 @@ def test_descriptor_set_is_that_of_the_installed_package() -> None:
     assert not stale, f"{descriptors.FILE.name} is stale; run: {descriptors.RENEW}"
 
 
-def test_every_message_can_be_had_by_its_name() -> None:
-    for name in apis._FULL_NAMES:
-        assert getattr(apis, name)().DESCRIPTOR.name == name
+@pytest.mark.parametrize(
+    ("name", "package"),
+    [
+        ("PredictRequest", "tensorflow.serving"),
+        ("ModelServerConfig", "tensorflow.serving"),
+        ("BatchingParameters", "tensorflow.serving"),
+        ("PredictionLog", "tensorflow.serving"),
+        ("TensorProto", "tensorflow"),
+        ("ConfigProto", "tensorflow"),
+    ],
+)
+def test_message_can_be_had_by_its_name(name: str, package: str) -> None:
+    assert getattr(apis, name).DESCRIPTOR.full_name == f"{package}.{name}"
+
+
+@pytest.mark.parametrize(
+    ("service", "methods"),
+    [
+        (
+            apis.PREDICTION_SERVICE,
+            {"Classify", "GetModelMetadata", "MultiInference", "Predict", "Regress"},
+        ),
+        (apis.MODEL_SERVICE, {"GetModelStatus", "HandleReloadConfigRequest"}),
+    ],
+)
+def test_services_have_their_methods(service: str, methods: set[str]) -> None:
+    found = descriptors.pool().FindServiceByName(service)
+    assert {method.name for method in found.methods} == methods
+
+
+def test_packed_numbers_are_buffers_on_the_same_wire() -> None:
+    usual = apis.TensorProto(dtype=1, float_val=[1.5, -2.0])
+    buffer_class = descriptors.message_class("tensorflow.TensorProto", buffers=True)
+    buffered = buffer_class.FromString(usual.SerializeToString())
+    assert np.frombuffer(buffered.float_val[0], np.float32).tolist() == [1.5, -2.0]
+    assert apis.TensorProto.FromString(buffered.SerializeToString()) == usual
 
 
 def test_unknown_message_is_an_attribute_error() -> None:
@@ -38,7 +72,7 @@ def test_unknown_message_is_an_attribute_error() -> None:
         "serving.apis, serving.apis.descriptors",
         "serving.client.grpc_client, serving.client.rest_client",
         "serving.config, serving.model_repository, serving.tensors, serving.rows",
-        "serving.server.process, serving.server.service, serving.server.rest_transport",
+        "serving.server.process, serving.server.service, serving.server.rest",
         "pipeline.commands.predict, pipeline.commands.status",
     ],
 )

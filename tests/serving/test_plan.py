@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
+from serving.model_server_config import All, Latest, Policy, Specific
 from serving.server.plan import Load, State, Unload, aspired, next_action
 
 AVAILABLE, END = State.AVAILABLE, State.END
@@ -63,16 +64,30 @@ def test_next_action(
     failed: set[int],
     expected: Load | Unload | None,
 ) -> None:
-    assert next_action(found, states, failed) == expected
+    assert next_action(aspired(found, Latest()), states, failed) == expected
 
 
 def test_two_versions_serve_side_by_side_when_two_are_wanted() -> None:
     states = {1: AVAILABLE, 2: AVAILABLE, 3: AVAILABLE}
-    assert next_action([1, 2, 3], states, num_versions=2) == Unload(1)
-    assert next_action([2, 3], {2: AVAILABLE, 3: AVAILABLE}, num_versions=2) is None
+    wanted = aspired([1, 2, 3], Latest(2))
+    assert next_action(wanted, states) == Unload(1)
+    assert next_action(wanted, {2: AVAILABLE, 3: AVAILABLE}) is None
+
+
+def test_policies_choose_versions() -> None:
+    found = [1, 2, 10]
+    assert aspired(found, Latest()) == [10]
+    assert aspired(found, Latest(5)) == [10, 2, 1]
+    assert aspired(found, All()) == [10, 2, 1]
+    assert aspired(found, Specific((2, 7))) == [2]
 
 
 VERSIONS = st.sets(st.integers(1, 5))
+POLICIES: st.SearchStrategy[Policy] = (
+    st.builds(Latest, st.integers(1, 3))
+    | st.builds(All)
+    | st.builds(Specific, st.lists(st.integers(1, 5), min_size=1).map(tuple))
+)
 
 
 @given(found=VERSIONS, serving=VERSIONS, broken=VERSIONS)
@@ -82,7 +97,7 @@ def test_steps_end_and_never_leave_a_model_without_versions(
     states = dict.fromkeys(serving, AVAILABLE)
     failed: set[int] = set()
     for _ in range(20):
-        match next_action(found, states, failed):
+        match next_action(aspired(found, Latest()), states, failed):
             case Load(version):
                 states[version] = END if version in broken else AVAILABLE
                 failed |= {version} & broken
@@ -125,13 +140,13 @@ class Server(RuleBasedStateMachine):
     def break_versions(self, broken: set[int]) -> None:
         self.broken = broken
 
-    @rule(num_versions=st.integers(1, 3))
-    def tick(self, num_versions: int) -> None:
+    @rule(policy=POLICIES)
+    def tick(self, policy: Policy) -> None:
         self.failed &= self.found
-        wanted = set(aspired(self.found, num_versions))
+        wanted = set(aspired(self.found, policy))
         loaded: list[int] = []
         unloaded: list[int] = []
-        while action := next_action(self.found, self.states, self.failed, num_versions):
+        while action := next_action(wanted, self.states, self.failed):
             before = self.serving
             if isinstance(action, Load):
                 loaded.append(action.version)
@@ -142,19 +157,19 @@ class Server(RuleBasedStateMachine):
                 continue
             unloaded.append(action.version)
             assert action.version in before - wanted
-            assert wanted <= before
+            assert wanted - self.failed <= before
             self.states[action.version] = END
-            assert self.serving or not self.found
+            assert self.serving & wanted or not wanted
         assert len(loaded) == len(set(loaded))
         assert not set(loaded) & set(unloaded)
-        if not wanted & self.failed:
-            assert self.serving == wanted
+        if wanted - self.failed or not wanted:
+            assert self.serving == wanted - self.failed
 
 
 TestServer = Server.TestCase
 
 
 def test_versions_to_serve_are_the_highest() -> None:
-    assert aspired([3, 10, 2]) == [10]
-    assert aspired([3, 10, 2], 2) == [10, 3]
-    assert aspired([]) == []
+    assert aspired([3, 10, 2], Latest()) == [10]
+    assert aspired([3, 10, 2], Latest(2)) == [10, 3]
+    assert aspired([], Latest()) == []

@@ -1,7 +1,7 @@
 """The request path over a model that only pretends, and REST's routes to it."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +10,11 @@ import pytest
 
 from serving import apis
 from serving.errors import Code, RequestError
-from serving.server.rest_transport import HttpRequest, answer, inflate
+from serving.model_server_config import ModelConfig
+from serving.server.call import Call
+from serving.server.core import ServerCore
+from serving.server.rest import HttpRequest, RestApi, inflate
 from serving.server.service import ModelServer
-from serving.server.versions import ModelVersions
 from serving.tensors import Array, to_array, to_proto
 
 
@@ -29,7 +31,11 @@ class Doubler:
         self.failure: Exception | None = None
 
     def run(
-        self, signature_name: str, inputs: Mapping[str, Array], wanted: Sequence[str]
+        self,
+        signature_name: str,
+        inputs: Mapping[str, Array],
+        wanted: Sequence[str],
+        deadline: float | None = None,
     ) -> dict[str, Array]:
         if self.failure is not None:
             raise self.failure
@@ -40,29 +46,23 @@ class Doubler:
         pass
 
 
-class OneVersion:
-    """A repository of version 5."""
-
-    folder = Path()
-
-    def versions(self) -> list[int]:
-        return [5]
-
-    def path(self, version: int) -> Path:
-        return self.folder
-
-
 @pytest.fixture
 def model() -> Doubler:
     return Doubler()
 
 
 @pytest.fixture
-def server(model: Doubler) -> ModelServer:
-    versions = ModelVersions("m", OneVersion(), lambda _: model)
-    versions.tick()
-    empty = ModelVersions("empty", OneVersion(), lambda _: model)
-    return ModelServer({"m": versions, "empty": empty})
+def server(model: Doubler, tmp_path: Path) -> Iterator[ModelServer]:
+    (tmp_path / "m" / "5").mkdir(parents=True)
+    (tmp_path / "m" / "5" / "saved_model.pb").touch()
+    core = ServerCore(lambda *_: model)
+    core.begin([ModelConfig(name, tmp_path / name) for name in ("m", "empty")])
+    yield ModelServer(core)
+    core.close()
+
+
+def grpc() -> Call:
+    return Call("Predict", "grpc")
 
 
 def request(name: str = "m", **spec: Any) -> Any:
@@ -77,7 +77,7 @@ def request(name: str = "m", **spec: Any) -> Any:
 def test_predict_answers_with_outputs_and_the_spec_that_served(
     server: ModelServer,
 ) -> None:
-    response = server.predict(request())
+    response = server.predict(request(), grpc())
     assert to_array(response.outputs["y"]).tolist() == [2, 4]
     assert set(response.outputs) == {"y", "z"}
     spec = response.model_spec
@@ -88,13 +88,18 @@ def test_predict_answers_with_outputs_and_the_spec_that_served(
 def test_output_filter_chooses_outputs(server: ModelServer) -> None:
     asked = request()
     asked.output_filter.append("z")
-    assert set(server.predict(asked).outputs) == {"z"}
+    assert set(server.predict(asked, grpc()).outputs) == {"z"}
 
 
 @pytest.mark.parametrize(
     ("asked", "code", "text"),
     [
-        (request(""), Code.INVALID_ARGUMENT, "Missing ModelSpec"),
+        (apis.PredictRequest(), Code.INVALID_ARGUMENT, "Missing ModelSpec"),
+        (
+            request(""),
+            Code.INVALID_ARGUMENT,
+            "ModelSpec has no name specified.",
+        ),
         (
             request("n"),
             Code.NOT_FOUND,
@@ -131,7 +136,7 @@ def test_predict_refuses_in_tensorflow_servings_words(
     server: ModelServer, asked: Any, code: Code, text: str
 ) -> None:
     with pytest.raises(RequestError) as caught:
-        server.predict(asked)
+        server.predict(asked, grpc())
     assert (caught.value.code, str(caught.value)) == (code, text)
 
 
@@ -140,13 +145,13 @@ def test_metadata_must_be_asked_for_by_its_one_name(server: ModelServer) -> None
         asked = apis.GetModelMetadataRequest(metadata_field=fields)
         asked.model_spec.name = "m"
         with pytest.raises(RequestError, match="metadata_field|weather"):
-            server.get_model_metadata(asked)
+            server.get_model_metadata(asked, grpc())
 
 
 def test_status_ignores_the_label(server: ModelServer) -> None:
     asked = apis.GetModelStatusRequest()
     asked.model_spec.name, asked.model_spec.version_label = "m", "canary"
-    (entry,) = server.get_model_status(asked).model_version_status
+    (entry,) = server.get_model_status(asked, grpc()).model_version_status
     assert entry.version == 5
 
 
@@ -154,8 +159,8 @@ def ask(
     server: ModelServer, method: str, target: str, body: Any = None
 ) -> tuple[int, Any]:
     content = b"" if body is None else json.dumps(body).encode()
-    status, text = answer(server, HttpRequest(method, target, content))
-    return status, json.loads(text)
+    response = RestApi(server).answer(HttpRequest(method, target, content))
+    return response.status, json.loads(response.body)
 
 
 ROWS = {"instances": [1, 2]}
@@ -178,8 +183,8 @@ def test_rest_predicts_by_name_and_version(server: ModelServer, target: str) -> 
 @pytest.mark.parametrize(
     ("method", "target", "status", "text"),
     [
-        ("GET", "/", 400, "Malformed request: GET /"),
-        ("GET", "/x?y=1", 400, "Malformed request: GET /x?y=1"),
+        ("GET", "/", 404, "Not found: /"),
+        ("GET", "/x?y=1", 404, "Not found: /x"),
         (
             "GET",
             "/v1/models/m:predict",
@@ -251,9 +256,9 @@ def test_rest_takes_a_version_or_a_label_but_not_both(server: ModelServer) -> No
 def test_answer_to_a_name_that_utf8_cannot_hold_is_utf8(server: ModelServer) -> None:
     body = json.dumps(ROWS | {"signature_name": "\ud800"}).encode()
     request = HttpRequest("POST", "/v1/models/m:predict", body)
-    status, text = answer(server, request)
-    assert status == 400
-    assert r"name: \"\ud800\" not found" in text.encode().decode()
+    response = RestApi(server).answer(request)
+    assert response.status == 400
+    assert r"name: \"\ud800\" not found" in response.body.decode()
 
 
 @pytest.mark.parametrize(

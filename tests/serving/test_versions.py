@@ -1,6 +1,5 @@
 """A model's versions in memory, with models that only pretend."""
 
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,11 +8,10 @@ from typing import Any
 import pytest
 
 from serving.errors import Code, RepositoryError, RequestError
+from serving.model_server_config import Specific
 from serving.server.plan import State
-from serving.server.versions import ModelVersions, poll
+from serving.server.versions import ModelVersions, Retries
 from serving.tensors import Array
-
-DEADLINE_S = 30.0
 
 
 @dataclass
@@ -25,7 +23,11 @@ class FakeModel:
     is_closed: bool = False
 
     def run(
-        self, signature_name: str, inputs: Mapping[str, Array], wanted: Sequence[str]
+        self,
+        signature_name: str,
+        inputs: Mapping[str, Array],
+        wanted: Sequence[str],
+        deadline: float | None = None,
     ) -> dict[str, Array]:
         return {}
 
@@ -86,8 +88,8 @@ def states(versions: ModelVersions) -> dict[int, State]:
 
 
 def served(versions: ModelVersions) -> int:
-    with versions.use() as (version, _):
-        return version
+    with versions.use() as lease:
+        return lease.version
 
 
 def test_new_version_replaces_the_old_one_and_both_are_listed(
@@ -215,39 +217,21 @@ def test_unreadable_repository_changes_nothing(
     assert served(versions) == 1
 
 
-def test_polling_outlives_an_unexpected_error(
-    versions: ModelVersions, repository: FakeRepository
-) -> None:
-    class ThreeTimes(threading.Event):
-        times = 0
-
-        def wait(self, timeout: float | None = None) -> bool:
-            self.times += 1
-            repository.error = OSError("disk") if self.times == 1 else None
-            return self.times == 3
-
-    repository.found = [1]
-    poll([versions], 1.0, ThreeTimes())
-    assert served(versions) == 1
-
-
 def test_version_in_use_is_closed_only_after_its_last_request(
     versions: ModelVersions, repository: FakeRepository, loader: Loader
 ) -> None:
     repository.found = [1]
     versions.tick()
     repository.found = [1, 2]
-    swap = threading.Thread(target=versions.tick)
-    with versions.use() as (version, model):
-        assert version == 1
-        swap.start()
-        deadline = threading.Event()
-        while states(versions)[1] is not State.UNLOADING:
-            deadline.wait(0.001)
+    with versions.use() as lease:
+        assert lease.version == 1
+        for _ in range(3):
+            versions.tick()
+        assert states(versions)[1] is State.UNLOADING
         assert served(versions) == 2
-        assert model is loader.loaded[0]
+        assert lease.model is loader.loaded[0]
         assert not loader.loaded[0].is_closed
-    swap.join(DEADLINE_S)
+    versions.tick()
     assert loader.loaded[0].is_closed
 
 
@@ -269,32 +253,12 @@ def test_version_in_use_is_still_found_by_no_new_request(
     repository.found = [1]
     versions.tick()
     repository.found = []
-    unloading = threading.Event()
-    empty = threading.Thread(target=versions.tick)
     with versions.use():
-        empty.start()
-        while states(versions)[1] is not State.UNLOADING:
-            unloading.wait(0.001)
+        versions.tick()
         with pytest.raises(RequestError, match=r"Latest\(m\)"), versions.use():
             pass
-    empty.join(DEADLINE_S)
+    versions.tick()
     assert states(versions) == {1: State.END}
-
-
-def test_poll_interval_of_0_never_looks_again(
-    versions: ModelVersions, repository: FakeRepository
-) -> None:
-    """As in TensorFlow Serving; it must not look without a pause either."""
-
-    class Stopped(threading.Event):
-        def wait(self, timeout: float | None = None) -> bool:
-            assert timeout is None
-            return True
-
-    repository.found = [1]
-    poll([versions], 0.0, Stopped())
-    with pytest.raises(RequestError):
-        versions.status()
 
 
 @pytest.mark.parametrize(
@@ -332,3 +296,92 @@ def test_close_unloads_all(
     versions.close()
     assert loader.loaded[0].is_closed
     assert states(versions) == {1: State.END}
+
+
+def test_close_gives_up_on_a_request_that_does_not_end(
+    versions: ModelVersions, repository: FakeRepository, loader: Loader
+) -> None:
+    repository.found = [1]
+    versions.tick()
+    with versions.use():
+        versions.close(timeout_s=0.05)
+        assert not loader.loaded[0].is_closed
+
+
+class Clock:
+    """Goes when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_failed_load_is_retried_after_its_interval_and_then_given_up(
+    repository: FakeRepository, loader: Loader
+) -> None:
+    clock = Clock()
+    versions = ModelVersions(
+        "m", repository, loader, retries=Retries(2, 60.0), clock=clock
+    )
+    loader.broken, repository.found = {1}, [1]
+    versions.tick()
+    assert states(versions) == {1: State.LOADING}
+    assert versions.status(1)[0].error == "no variables"
+    clock.now = 59.0
+    versions.tick()
+    assert loader.tried == [1]
+    clock.now = 60.0
+    versions.tick()
+    clock.now = 120.0
+    versions.tick()
+    assert loader.tried == [1, 1, 1]
+    assert states(versions) == {1: State.END}
+
+
+def test_retry_that_succeeds_forgets_the_error(
+    repository: FakeRepository, loader: Loader
+) -> None:
+    clock = Clock()
+    versions = ModelVersions(
+        "m", repository, loader, retries=Retries(2, 60.0), clock=clock
+    )
+    loader.broken, repository.found = {1}, [1]
+    versions.tick()
+    loader.broken, clock.now = set(), 60.0
+    versions.tick()
+    assert served(versions) == 1
+    assert versions.status(1)[0].error == ""
+
+
+def test_version_that_is_not_wanted_any_more_is_not_retried(
+    repository: FakeRepository, loader: Loader
+) -> None:
+    clock = Clock()
+    versions = ModelVersions(
+        "m", repository, loader, retries=Retries(9, 60.0), clock=clock
+    )
+    loader.broken, repository.found = {1}, [1]
+    versions.tick()
+    repository.found, clock.now = [2], 60.0
+    versions.tick()
+    assert loader.tried == [1, 2]
+    assert states(versions) == {1: State.END, 2: State.AVAILABLE}
+
+
+def test_policy_can_be_changed_and_a_model_be_retired(
+    versions: ModelVersions, repository: FakeRepository
+) -> None:
+    repository.found = [1, 2, 3]
+    versions.tick()
+    versions.follow(repository, Specific((1, 2)))
+    versions.tick()
+    assert states(versions) == {
+        1: State.AVAILABLE,
+        2: State.AVAILABLE,
+        3: State.END,
+    }
+    versions.retire()
+    versions.tick()
+    assert set(states(versions).values()) == {State.END}
