@@ -196,6 +196,15 @@ def _check_numbers(flags: Mapping[str, Any]) -> None:
         raise ServerError(
             f"--rest_api_port cannot be same as --port, got {flags['port']} for both"
         )
+    if not (flags["port"] or flags["grpc_socket_path"] or flags["free_ports"]):
+        raise ServerError("--port must not be 0 without --grpc_socket_path")
+    kinds = ("intra_op", "inter_op", "session")
+    if all(flags[f"tensorflow_{kind}_parallelism"] for kind in kinds):
+        raise ServerError(
+            "either --tensorflow_session_parallelism or "
+            "--tensorflow_intra_op_parallelism and --tensorflow_inter_op_parallelism "
+            "can be given, got all three"
+        )
     for name in ("rest_api_num_threads", "grpc_max_threads"):
         if flags[name] < 1:
             raise ServerError(f"--{name} must be at least 1, got {flags[name]}")
@@ -247,10 +256,13 @@ def _core(flags: Mapping[str, Any]) -> CoreOptions:
 
 def _session(flags: Mapping[str, Any]) -> SessionOptions:
     both = flags["tensorflow_session_parallelism"]
+    intra, inter = (flags[f"tensorflow_{k}_op_parallelism"] for k in ("intra", "inter"))
+    if not (intra or inter):
+        intra = inter = both
     return SessionOptions(
         tags=tuple(flags["saved_model_tags"].split(",")),
-        intra_op_parallelism=flags["tensorflow_intra_op_parallelism"] or both,
-        inter_op_parallelism=flags["tensorflow_inter_op_parallelism"] or both,
+        intra_op_parallelism=intra,
+        inter_op_parallelism=inter,
         gpu_memory_fraction=flags["per_process_gpu_memory_fraction"],
     )
 
@@ -269,9 +281,7 @@ def _batching(flags: Mapping[str, Any]) -> batching.BatchingOptions | None:
     return batching.from_parameters(message, file or "the defaults")
 
 
-def _grpc(flags: Mapping[str, Any], num_threads: int) -> GrpcOptions | None:
-    if not (flags["port"] or flags["grpc_socket_path"] or flags["free_ports"]):
-        return None
+def _grpc(flags: Mapping[str, Any], num_threads: int) -> GrpcOptions:
     tls = None
     if flags["ssl_config_file"]:
         file = Path(flags["ssl_config_file"])

@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import unquote
 
 from serving import apis
 from serving.errors import Code, RequestError, invalid_argument
@@ -42,13 +43,15 @@ HTTP_STATUS: Mapping[Code, int] = {
 _MODEL = r"/v1/models/(?P<name>[^/:]+)"
 _MODEL += r"(?:/versions/(?P<version>\d+)|/labels/(?P<label>[^/:]+))?"
 _INFER = re.compile(rf"{_MODEL}:(?P<api>predict|classify|regress)", re.IGNORECASE)
-_METADATA = re.compile(rf"{_MODEL}/metadata", re.IGNORECASE)
-_STATUS = re.compile(_MODEL, re.IGNORECASE)
-_NO_NAME = re.compile(r"/v1/models/?", re.IGNORECASE)
+_STATUS = re.compile(
+    r"/v1/models(?:/(?P<name>[^/:]+))?"
+    r"(?:/versions/(?P<version>\d+)|/labels/(?P<label>[^/:]+))?(?P<metadata>/metadata)?",
+    re.IGNORECASE,
+)
 _API = re.compile(r"/v1/.*", re.IGNORECASE | re.DOTALL)
 CORS_HEADERS = (
     ("Access-Control-Allow-Origin", "*"),
-    ("Access-Control-Allow-Methods", "GET, POST"),
+    ("Access-Control-Allow-Methods", "POST, GET"),
     ("Access-Control-Allow-Headers", "Content-Type"),
 )
 
@@ -127,14 +130,12 @@ class RestApi:
         match = _INFER.fullmatch(path) if request.method == "POST" else None
         if match:
             return self._infer(match, request)
-        match = _METADATA.fullmatch(path) if is_get else None
-        if match:
-            return self._metadata(match)
         match = _STATUS.fullmatch(path) if is_get else None
         if match:
-            return self._status(match)
-        if is_get and _NO_NAME.fullmatch(path):
-            raise invalid_argument("Missing model name in request.")
+            if not match["name"]:
+                raise invalid_argument("Missing model name in request.")
+            respond = self._metadata if match["metadata"] else self._status
+            return respond(match)
         if not _API.fullmatch(path):
             raise RequestError(Code.NOT_FOUND, f"Not found: {path[:200]}")
         raise invalid_argument(f"Malformed request: {request.method} {request.target}")
@@ -194,15 +195,24 @@ class RestApi:
 
 
 def _spec(match: re.Match[str]) -> Any:
-    spec = apis.ModelSpec(name=match["name"])
+    spec = apis.ModelSpec(name=_decoded(match["name"]))
     if match["version"] is not None:
         version = parse_version(match["version"])
         if version is None:
-            raise invalid_argument(f"Version out of range: {match['version'][:100]}")
+            raise invalid_argument(
+                f"Failed to convert version: {match['version'][:100]} to numeric."
+            )
         spec.version.value = version
     if match["label"] is not None:
-        spec.version_label = match["label"]
+        spec.version_label = _decoded(match["label"])
     return spec
+
+
+def _decoded(text: str) -> str:
+    try:
+        return unquote(text, errors="strict")
+    except UnicodeDecodeError as error:
+        raise invalid_argument(f"Failed to decode {text[:100]}: not UTF-8") from error
 
 
 def inflate(body: bytes) -> bytes:

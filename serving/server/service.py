@@ -182,23 +182,16 @@ class ModelServer:
         return response
 
     def reload_config(self, request: Any, call: Call) -> Any:
-        """Answer a ReloadConfigRequest; a failure is a status inside the response."""
+        """Answer a ReloadConfigRequest once what it asks for is served."""
+        if request.config.WhichOneof("config") != "model_config_list":
+            raise invalid_argument(
+                "ServerModelConfig type not supported by HandleReloadConfigRequest. "
+                "Only ModelConfigList is currently supported"
+            )
+        models = model_server_config.parse(request.config)
+        self._core.reload(models, call.time_left_s(self._clock))
         response = apis.ReloadConfigResponse()
-        try:
-            if not request.HasField("config"):
-                raise invalid_argument("The request has no config")
-            if request.config.WhichOneof("config") is None:
-                raise RequestError(
-                    Code.FAILED_PRECONDITION,
-                    "Cannot transition to requested config. It is only legal to "
-                    "transition from one ModelConfigList to another.",
-                )
-            models = model_server_config.parse(request.config)
-            self._core.reload(models, call.time_left_s(self._clock))
-            response.status.SetInParent()
-        except RequestError as error:
-            response.status.error_code = int(error.code)
-            response.status.error_message = str(error)
+        response.status.SetInParent()
         return response
 
     def hold(self, spec: Any, signature_name: str, call: Call) -> Lease:
