@@ -16,6 +16,7 @@ from serving import apis
 from serving.errors import Code, RequestError, ServerError, invalid_argument
 
 PLATFORM = "tensorflow"
+LOG_TYPES = ("tfrecord", "")
 _LABEL = re.compile(r"[a-zA-Z0-9_]+")
 _REMOTE = re.compile(r"[a-z][a-z0-9+.-]*://")
 
@@ -119,8 +120,31 @@ def _model(config: Any) -> ModelConfig:
         Path(config.base_path),
         _policy(config),
         _labels(config),
-        config.logging_config if config.HasField("logging_config") else None,
+        _logging(config) if config.HasField("logging_config") else None,
     )
+
+
+def _logging(config: Any) -> Any:
+    logging = config.logging_config
+    collector = logging.log_collector_config
+    where = f"model {config.name}: logging_config"
+    if collector.type not in LOG_TYPES:
+        raise RequestError(
+            Code.NOT_FOUND,
+            f"{where}: Cannot find LogCollector::Factory for type: {collector.type}; "
+            f"allowed: {LOG_TYPES[0]}",
+        )
+    if not collector.filename_prefix.startswith("/"):
+        raise invalid_argument(
+            f"{where}: filename_prefix must be absolute, got "
+            f"{collector.filename_prefix!r}"
+        )
+    rate = logging.sampling_config.sampling_rate
+    if not 0 <= rate <= 1:
+        raise invalid_argument(
+            f"{where}: sampling_rate must be in [0, 1], got {rate:g}"
+        )
+    return logging
 
 
 def _check_platform(config: Any) -> None:

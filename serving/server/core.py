@@ -17,7 +17,6 @@ from serving.server.versions import Lease, Model, ModelVersions, Retries, Servab
 
 log = logging.getLogger(__name__)
 IDLE_S = 3600.0
-ENDED = {State.AVAILABLE, State.END}
 
 
 @dataclass(frozen=True)
@@ -93,15 +92,10 @@ class ServerCore:
         with self._reloading:
             self._apply(configs)
         pause = threading.Event()
-        while any(self._is_pending(config.name) for config in configs):
+        while any(self._models[config.name].is_pending() for config in configs):
             pause.wait(0.01)
         with self._reloading:
             self._assign_labels(configs)
-
-    def _is_pending(self, name: str) -> bool:
-        model = self._models[name]
-        wanted, states = model.wants(), model.states()
-        return any(states.get(version) not in ENDED for version in wanted)
 
     def _apply(self, configs: Sequence[ModelConfig]) -> None:
         wanted = {config.name: config for config in configs}
@@ -199,23 +193,12 @@ class ServerCore:
     def _is_served(self, name: str) -> bool:
         """Tell whether a model serves, and has no version left to try."""
         model = self._models.get(name)
-        if model is None:
-            return True  # a later reload left it out
-        wanted, states = model.wants(), model.states()
-        return State.AVAILABLE in states.values() and all(
-            states.get(version) in ENDED for version in wanted
-        )
+        # A later reload may have left it out.
+        return model is None or (model.is_serving() and not model.is_pending())
 
     def _has_failed(self, name: str) -> bool:
         model = self._models.get(name)
-        if model is None:
-            return False
-        wanted, states = model.wants(), model.states()
-        if not wanted or State.AVAILABLE in states.values():
-            return False
-        return all(
-            states.get(v) is State.END and model.status(v)[0].error for v in wanted
-        )
+        return model is not None and model.has_failed()
 
     def _reason(self, name: str) -> str:
         last: Servable = self._models[name].status()[0]

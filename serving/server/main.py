@@ -93,6 +93,7 @@ def serve(options: ServerOptions, say: Callable[[str], None] = print) -> None:
         stack.callback(core.close, GRACE_S)
         metrics.watch(core)
         server = ModelServer(core, metrics)
+        stack.callback(server.logs.close)
         lines = _open(server, options, stack)
         _load(core, options, stop)
         if stop.is_set():

@@ -56,6 +56,11 @@ class Metrics:
             "Microseconds that loads took.",
             ("model_path",),
         )
+        self._tf_logged = Counter(
+            f"{_TF}request_log_count",
+            "Requests that were logged, by status.",
+            ("model_name", "status"),
+        )
         self._requests = Counter(
             "taxiway_requests_total", "Requests by status code.", (*_CALL, "code")
         )
@@ -139,6 +144,10 @@ class Metrics:
         )
         self._requests.add((*labels, code.name))
         self._latency.observe(labels, seconds)
+
+    def logged(self, model: str, code: Code) -> None:
+        """Count a request that was logged, or could not be."""
+        self._tf_logged.add((model, code.name))
 
     def run(self, call: Call, seconds: float) -> None:
         """Count a run of TensorFlow."""

@@ -12,6 +12,7 @@ from serving.server.call import Call, Clock
 from serving.server.core import ServerCore
 from serving.server.inference import CLASSIFY
 from serving.server.metrics import Metrics
+from serving.server.request_log import RequestLogs
 from serving.server.versions import Lease
 from serving.tensors import Array, buffers, fill, to_array
 
@@ -33,6 +34,7 @@ class ModelServer:
     ) -> None:
         self._core, self._clock = core, clock
         self.metrics = metrics or Metrics()
+        self.logs = RequestLogs(core.configs, self.metrics.logged)
 
     def predict(self, request: Any, call: Call) -> Any:
         """Answer a PredictRequest with a PredictResponse of the class with buffers."""
@@ -50,6 +52,7 @@ class ModelServer:
         for key, array in outputs.items():
             fill(response.outputs[key], array)
         _name_spec(response.model_spec, spec.name, lease.version, name)
+        self._log(call, "predict_log", request, response)
         return response
 
     def run(
@@ -58,7 +61,27 @@ class ModelServer:
         """Run a signature on arrays: what REST needs of `predict`."""
         name = spec.signature_name or DEFAULT_SIGNATURE
         with self.hold(spec, name, call) as lease:
-            return self._run(lease, name, inputs, (), call)
+            outputs = self._run(lease, name, inputs, (), call)
+
+        def write(entry: Any) -> None:
+            pair = entry.predict_log
+            pair.request.model_spec.CopyFrom(spec)
+            _name_spec(pair.response.model_spec, spec.name, lease.version, name)
+            for key, array in inputs.items():
+                fill(pair.request.inputs[key], array)
+            for key, array in outputs.items():
+                fill(pair.response.outputs[key], array)
+
+        self.logs.offer(call, write)
+        return outputs
+
+    def _log(self, call: Call, kind: str, request: Any, response: Any) -> None:
+        def write(entry: Any) -> None:
+            pair = getattr(entry, kind)
+            pair.request.MergeFromString(request.SerializeToString())
+            pair.response.MergeFromString(response.SerializeToString())
+
+        self.logs.offer(call, write)
 
     def _run(
         self,
@@ -109,6 +132,7 @@ class ModelServer:
             result = inference.classify(lease.model, name, examples)
         response.result.CopyFrom(result)
         _name_spec(response.model_spec, spec.name, lease.version, name)
+        self._log(call, "classify_log", request, response)
         return response
 
     def regress(self, request: Any, call: Call) -> Any:
@@ -122,6 +146,7 @@ class ModelServer:
             result = inference.regress(lease.model, name, examples)
         response.result.CopyFrom(result)
         _name_spec(response.model_spec, spec.name, lease.version, name)
+        self._log(call, "regress_log", request, response)
         return response
 
     def multi_inference(self, request: Any, call: Call) -> Any:
@@ -142,6 +167,7 @@ class ModelServer:
                     result = inference.regress(lease.model, name, examples)
                     answered.regression_result.CopyFrom(result)
                 _name_spec(answered.model_spec, spec.name, lease.version, name)
+        self._log(call, "multi_inference_log", request, response)
         return response
 
     def get_model_metadata(self, request: Any, call: Call) -> Any:

@@ -196,10 +196,24 @@ class ModelVersions:
         moving = {State.LOADING, State.UNLOADING}
         return not moving & set(self.states().values())
 
-    def wants(self) -> list[int]:
-        """Return the versions that should be served; empty where that is not known."""
+    def is_pending(self) -> bool:
+        """Tell whether a version that should be served may yet come to be."""
         with self._moving:
-            return self._wanted() or []
+            wanted = self._wanted() or []
+            states = self.states()
+            return any(
+                states.get(version) is not State.AVAILABLE
+                and version not in self._failed
+                for version in wanted
+            )
+
+    def is_serving(self) -> bool:
+        """Tell whether any version is AVAILABLE."""
+        return self._latest is not None
+
+    def has_failed(self) -> bool:
+        """Tell whether no version serves, and each that should has failed."""
+        return bool(self._failed) and not self.is_serving() and not self.is_pending()
 
     def status(self, version: int | None = None) -> list[Servable]:
         """Return all versions that were ever seen, newest first, or one.

@@ -57,28 +57,28 @@ class Contracted:
     process: "subprocess.Popen[bytes]"
     log: Path
     credentials: Any = None
-    _channel: Any = field(default=None, repr=False)
+    channel_: Any = field(default=None, repr=False)
 
     # gRPC.
 
     @property
     def channel(self) -> Any:
         """A channel to the server, without limits on sizes."""
-        if self._channel is None:
+        if self.channel_ is None:
             options = [
                 ("grpc.max_receive_message_length", -1),
                 ("grpc.max_send_message_length", -1),
             ]
             address = f"127.0.0.1:{self.grpc_port}"
             if self.credentials is None:
-                self._channel = grpc.insecure_channel(address, options)
+                self.channel_ = grpc.insecure_channel(address, options)
             else:
-                self._channel = grpc.secure_channel(
+                self.channel_ = grpc.secure_channel(
                     address,
                     self.credentials,
                     [*options, ("grpc.ssl_target_name_override", "localhost")],
                 )
-        return self._channel
+        return self.channel_
 
     def call(
         self, service: str, method: str, request: Any, timeout_s: float = TIMEOUT_S
@@ -182,8 +182,8 @@ class Contracted:
 
     def stop(self) -> int:
         """Stop it as a container's engine does; return its exit status."""
-        if self._channel is not None:
-            self._channel.close()
+        if self.channel_ is not None:
+            self.channel_.close()
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:

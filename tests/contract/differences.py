@@ -16,5 +16,7 @@ DIFFERENCES = {
     "metrics": "metrics of our own tell versions, labels and protocols apart",
     "reflection": "the server describes its services to gRPC tools",
     "load error": "GetModelStatus gives the status with which a load failed",
+    "request log": "requests are logged to TFRecord files (type: tfrecord)",
+    "memory": "memory is measured from outside the process, not the container",
     "overload": "REST sheds what it has no room for with 503",
 }
