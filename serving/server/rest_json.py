@@ -342,7 +342,10 @@ def predictions(outputs: Mapping[str, Array]) -> str:
             f"outputs have inconsistent batch sizes: {sizes}; use 'inputs' instead of "
             "'instances'"
         )
-    columns = {name: _items(name, array) for name, array in outputs.items()}
+    columns = {
+        name: _rows(_texts(name, array), array.shape, 1)
+        for name, array in outputs.items()
+    }
     if len(columns) == 1:
         rows = next(iter(columns.values()))
     else:
@@ -357,7 +360,7 @@ def outputs_json(outputs: Mapping[str, Array]) -> str:
     """Write outputs in the column format."""
     depth = 1 if len(outputs) == 1 else 2
     written = {
-        name: _value(array, depth, _text(name, array))
+        name: _value(_texts(name, array), array.shape, depth)
         for name, array in outputs.items()
     }
     if len(written) == 1:
@@ -365,19 +368,20 @@ def outputs_json(outputs: Mapping[str, Array]) -> str:
     return wrap("outputs", _object(written, 1))
 
 
-def _items(name: str, array: Array) -> list[str]:
-    if array.ndim == 1 and array.dtype.kind == "f":
-        return float_texts(array)
-    text = _text(name, array)
-    return [_value(item, 2, text) for item in array]
-
-
-def _text(name: str, array: Array) -> Callable[[Any], str]:
-    if array.dtype == object:
-        return _base64_text if name.endswith(BYTES_SUFFIX) else _string_text
-    if array.dtype.kind == "f":
-        return double_text if array.dtype == np.float64 else float_text
-    return lambda value: json.dumps(value.item())
+def _texts(name: str, array: Array) -> list[str]:
+    """Write every element of an array, in C order."""
+    flat = array.ravel()
+    match array.dtype.kind:
+        case "O":
+            write = _base64_text if name.endswith(BYTES_SUFFIX) else _string_text
+            return [write(value) for value in flat.tolist()]
+        case "f":
+            return float_texts(flat)
+        case "b":
+            return ["true" if value else "false" for value in flat.tolist()]
+        case "i" | "u":
+            return [str(value) for value in flat.tolist()]
+    raise invalid_argument(f"output {name}: JSON cannot hold {array.dtype}")
 
 
 def _string_text(value: Any) -> str:
@@ -419,12 +423,22 @@ def double_text(value: Any) -> str:
     return float_texts(np.array([value], np.float64))[0]
 
 
-def _value(value: Any, depth: int, text: Callable[[Any], str]) -> str:
-    if isinstance(value, np.ndarray) and value.ndim:
-        if value.ndim == 1 and value.dtype.kind == "f":
-            return f"[{', '.join(float_texts(value))}]"
-        return _list([_value(item, depth + 1, text) for item in value], depth)
-    return text(value[()] if isinstance(value, np.ndarray) else value)
+def _value(texts: list[str], shape: tuple[int, ...], depth: int) -> str:
+    """Write an array whose elements are written."""
+    if not shape:
+        return texts[0]
+    return _list(_rows(texts, shape, depth), depth)
+
+
+def _rows(texts: list[str], shape: tuple[int, ...], depth: int) -> list[str]:
+    """Write what an array's first dimension holds."""
+    if len(shape) == 1:
+        return texts
+    size = math.prod(shape[1:])
+    return [
+        _value(texts[index * size : (index + 1) * size], shape[1:], depth + 1)
+        for index in range(shape[0])
+    ]
 
 
 def _list(items: list[str], depth: int) -> str:

@@ -110,8 +110,10 @@ def library() -> Any:
         raise ServerError("TensorFlow is not installed: pip install 'taxiway[serving]'")
     folder = Path(spec.origin).parent
     try:
-        ctypes.CDLL(str(folder / FRAMEWORK), ctypes.RTLD_GLOBAL)
-        loaded = ctypes.CDLL(str(folder / LIBRARY), ctypes.RTLD_GLOBAL)
+        # Not RTLD_GLOBAL: it holds a cryptography library of its own, whose names
+        # Python's modules ssl and hashlib would then find instead of OpenSSL's.
+        ctypes.CDLL(str(folder / FRAMEWORK), ctypes.RTLD_LOCAL)
+        loaded = ctypes.CDLL(str(folder / LIBRARY), ctypes.RTLD_LOCAL)
     except OSError as error:
         raise ServerError(f"TensorFlow's library cannot be loaded: {error}") from error
     for name, (result, arguments) in _SIGNATURES.items():

@@ -321,3 +321,19 @@ def test_any_value_is_converted_or_refused(value: Any, key: str, dtype: str) -> 
     except RequestError:
         return
     assert set(arrays) == {"x"}
+
+
+@pytest.mark.parametrize("shape", [(0,), (2, 0), (2, 3, 0), (0, 3), (1, 2, 3)])
+def test_arrays_of_any_shape_are_nested_as_they_are(shape: tuple[int, ...]) -> None:
+    array = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    for name in ("float32", "int64", "bool", "object"):
+        values = (
+            array.astype(name) if name != "object" else array.astype("S").astype(object)
+        )
+        written = json.loads(rest_json.outputs_json({"y": values}))["outputs"]
+        assert np.shape(written) == np.shape(array.tolist())
+
+
+def test_complex_outputs_are_refused_in_a_sentence() -> None:
+    with pytest.raises(RequestError, match="output y: JSON cannot hold complex64"):
+        rest_json.predictions({"y": np.ones(2, np.complex64)})
