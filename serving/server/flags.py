@@ -97,6 +97,7 @@ FLAGS = (
 OWN_FLAGS = (
     Flag("host", "0.0.0.0", "address to listen on"),  # noqa: S104  as the original does
     Flag("free_ports", False, "a port of 0 is any free one, not none"),
+    Flag("max_in_flight", 1024, "requests of a port that may wait or run at once"),
     Flag("may_be_empty", False, "open the ports before every model serves"),
 )
 _BY_NAME = {flag.name: flag for flag in (*FLAGS, *OWN_FLAGS)}
@@ -205,7 +206,7 @@ def _check_numbers(flags: Mapping[str, Any]) -> None:
             "--tensorflow_intra_op_parallelism and --tensorflow_inter_op_parallelism "
             "can be given, got all three"
         )
-    for name in ("rest_api_num_threads", "grpc_max_threads"):
+    for name in ("rest_api_num_threads", "grpc_max_threads", "max_in_flight"):
         if flags[name] < 1:
             raise ServerError(f"--{name} must be at least 1, got {flags[name]}")
     for flag in (*FLAGS, *OWN_FLAGS):
@@ -292,6 +293,7 @@ def _grpc(flags: Mapping[str, Any], num_threads: int) -> GrpcOptions:
         socket_path=flags["grpc_socket_path"],
         has_port=bool(flags["port"] or flags["free_ports"]),
         num_threads=num_threads,
+        max_in_flight=flags["max_in_flight"],
         channel_arguments=tuple(channel_arguments(flags["grpc_channel_arguments"])),
         tls=tls,
         has_health_service=flags["enable_grpc_healthcheck_service"],
@@ -305,6 +307,7 @@ def _http(flags: Mapping[str, Any]) -> HttpOptions | None:
         host=flags["host"],
         port=flags["rest_api_port"],
         num_threads=flags["rest_api_num_threads"],
+        max_in_flight=flags["max_in_flight"],
         may_run_inline=not flags["enable_batching"],
     )
 

@@ -2,15 +2,19 @@
 
 import json
 import socket
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import grpc
+import numpy as np
 import pytest
 from contract_server import (
     MODELS,
     Contracted,
+    StatusError,
     config,
     examples,
     model_spec,
@@ -229,3 +233,38 @@ def test_requests_go_on_while_versions_are_swapped(tmp_path: Path) -> None:
             assert server.reload(text) == ("OK", "")
             for _ in range(20):
                 assert server.predict("m", {"x": [2.0]})["y"].tolist() == [3.0]
+
+
+@pytest.mark.improves("overload")
+def test_overload_is_shed_at_once_and_passes(echo: Path, tmp_path: Path) -> None:
+    """Eight may wait or run; sixty-four come at once, over either API."""
+    x = np.ones(1, np.float32)
+    body = {"signature_name": "slow", "inputs": [1.0]}
+
+    def over_grpc(server: Contracted) -> str:
+        try:
+            server.predict("echo", {"x": x}, signature="slow", timeout_s=20)
+        except StatusError as error:
+            return error.code
+        return "OK"
+
+    def over_rest(server: Contracted) -> int:
+        return server.rest_predict("echo", body)[0]
+
+    with running(
+        tmp_path / "log",
+        "--model_name=echo",
+        f"--model_base_path={echo}",
+        "--grpc_max_threads=2",
+        "--rest_api_num_threads=2",
+        "--max_in_flight=8",
+    ) as server:
+        for ask, shed, served in (
+            (over_grpc, "RESOURCE_EXHAUSTED", "OK"),
+            (over_rest, 503, 200),
+        ):
+            with ThreadPoolExecutor(64) as pool:
+                answers = Counter(pool.map(ask, [server] * 64))
+            assert set(answers) == {shed, served}
+            assert answers[served] >= 8
+            assert ask(server) == served
