@@ -15,7 +15,7 @@ from components.trainer.config import KEY_VARIABLE, PROGRESS_VARIABLE
 from components.trainer.processes import die_with_parent
 from pipeline.config import ProjectSettings
 from pipeline.runners.job import Failure, Job, Outcome
-from pipeline.runners.output import redirect
+from pipeline.runners.output import leave_out_dumps, redirect
 from serving.errors import TaxiwayError
 
 
@@ -64,6 +64,7 @@ def _run(job: Job, settings: ProjectSettings) -> Outcome:
     from pipeline.user_code import make_importable
 
     logging.getLogger().setLevel(logging.INFO)
+    leave_out_dumps()
     make_importable(settings.root)
     run = PipelineRun(settings, job.run_id, job.data_digest)
     run.adopt(job.cached)
