@@ -18,8 +18,13 @@ from components.trainer.config import (
     TrainerSettings,
 )
 from components.trainer.processes import launch
-from components.trainer.record import TrainingRecord, data_digest, transform_digest
-from components.trainer.request import SUMMARY_FILE, TrainingRequest, write_json
+from components.trainer.record import TrainingRecord, digests
+from components.trainer.request import (
+    SUMMARY_FILE,
+    Digests,
+    TrainingRequest,
+    write_json,
+)
 from components.trainer.supervisor import supervise
 
 MAX_UNFINISHED = 5
@@ -57,8 +62,10 @@ def Trainer(
         project_root=Path(project_root),
         progress_file=Path(progress) if progress else None,
     )
-    work_dir = Path(state_dir) / training_key(request, os.environ.get(KEY_VARIABLE, ""))
-    request = request.model_copy(update={"work_dir": work_dir})
+    found = digests(request)
+    key = training_key(request, found, os.environ.get(KEY_VARIABLE, ""))
+    work_dir = Path(state_dir) / key
+    request = request.model_copy(update={"work_dir": work_dir, "digests": found})
     forget_old(Path(state_dir), MAX_UNFINISHED)
     shrunk = supervise(request, launch)
     summary = request.log_dir / SUMMARY_FILE
@@ -72,13 +79,13 @@ def Trainer(
     shutil.rmtree(work_dir, ignore_errors=True)
 
 
-def training_key(request: TrainingRequest, step_key: str) -> str:
+def training_key(request: TrainingRequest, found: Digests, step_key: str) -> str:
     """Return what an interrupted training is found again by."""
     asked = [
         request.settings.model_dump_json(),
         request.table.model_dump_json(),
-        data_digest(request),
-        transform_digest(request),
+        found.data,
+        found.transform,
         step_key,
     ]
     return hashlib.sha256("\n".join(asked).encode()).hexdigest()[:16]

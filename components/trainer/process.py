@@ -332,14 +332,15 @@ def _record(
     settings = request.settings
     commit, dirty = record.git_state(request.project_root)
     now = record.read_energy()
+    digests = request.digests or record.digests(request)
     gpus = ground.devices.num_replicas if ground.devices.device_type == "GPU" else 0
     return TrainingRecord(
         seed=settings.seed,
         deterministic=settings.deterministic,
         git_commit=commit,
         git_dirty=dirty,
-        data_digest=record.data_digest(request),
-        transform_digest=record.transform_digest(request),
+        data_digest=digests.data,
+        transform_digest=digests.transform,
         libraries=record.libraries(),
         devices=record.device_names(
             ground.devices.device_type, ground.devices.num_devices

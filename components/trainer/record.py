@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from components.trainer.request import TrainingRequest
+from components.trainer.request import Digests, TrainingRequest
 from components.trainer.split import files_of
 from serving.settings import Settings
 
@@ -143,6 +143,11 @@ def transform_digest(request: TrainingRequest) -> str:
     """Return the digest of a request's Transform graph."""
     root = Path(request.transform_output)
     return digest_of_files((p for p in root.rglob("*") if p.is_file()), root)
+
+
+def digests(request: TrainingRequest) -> Digests:
+    """Read what a request names and return its digests, whatever it says of them."""
+    return Digests(data=data_digest(request), transform=transform_digest(request))
 
 
 def differences(record: TrainingRecord, now: Mapping[str, Any]) -> list[str]:

@@ -28,6 +28,15 @@ class ExitCode(IntEnum):
     """EX_TEMPFAIL of sysexits.h: state was saved, start it again to go on."""
 
 
+class Digests(Settings):
+    """What tells the data of a training from other data."""
+
+    data: str
+    """sha256 of the transformed examples."""
+    transform: str
+    """sha256 of the Transform graph's files."""
+
+
 class TrainingRequest(Settings):
     """Everything that a training process needs; the record keeps it for a replay."""
 
@@ -53,6 +62,8 @@ class TrainingRequest(Settings):
     """Where one line about the progress is kept."""
     micro_batch_divisor: int = 1
     """Doubled each time that the run was out of memory."""
+    digests: Digests | None = None
+    """Of what is read, where they are known: they take a reading of their own."""
 
     @property
     def accumulation(self) -> int:

@@ -130,6 +130,7 @@ def train_again(was: "TrainingRecord", folder: Path) -> "TrainingRecord":
             "export_dir": done["model"],
             "log_dir": done["log"],
             "progress_file": None,
+            "digests": None,
         }
     )
     supervise(request, launch)

@@ -2,23 +2,30 @@
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from components.trainer.batches import BatchPlan
+from components.trainer.checkpoints import Progress
+from components.trainer.devices import DevicePlan
+from components.trainer.precision import Precision
+from components.trainer.process import _record
 from components.trainer.record import (
     CHUNK_BYTES,
     TrainingRecord,
     data_digest,
     differences,
     digest_of_files,
+    digests,
     first_difference,
     git_state,
     transform_digest,
 )
-from components.trainer.request import TrainingRequest
+from components.trainer.request import Digests, TrainingRequest
 
 DIGESTS = st.lists(st.sampled_from("abc"), max_size=8).map(
     lambda names: [(10 * step, name) for step, name in enumerate(names, 1)]
@@ -197,3 +204,38 @@ def test_where_there_is_no_git_nothing_is_known(
 ) -> None:
     monkeypatch.setenv("PATH", os.devnull)
     assert git_state(tmp_path) == (None, None)
+
+
+def trained(asked: TrainingRequest) -> TrainingRecord:
+    """Return the record of a training that only its plans are known of."""
+    ground = SimpleNamespace(
+        devices=DevicePlan("one_device", "CPU", 1), precision=Precision("float32")
+    )
+    session: Any = SimpleNamespace(
+        ground=ground, xla="off", plan=BatchPlan(8, 1, 1, 8, 1)
+    )
+    return _record(asked, session, Progress(step=3), None)
+
+
+def test_digests_that_are_known_are_not_read_again(tmp_path: Path) -> None:
+    """The data are not even there."""
+    known = Digests(data="d", transform="t")
+    made = trained(request(tmp_path).model_copy(update={"digests": known}))
+    assert (made.data_digest, made.transform_digest) == ("d", "t")
+
+
+def test_digests_that_are_not_known_are_read(tmp_path: Path) -> None:
+    write(tmp_path / "Split-train", x=b"1")
+    write(tmp_path / "Split-eval", x=b"2")
+    write(tmp_path / "transform", graph=b"3")
+    made = trained(request(tmp_path))
+    read = digests(request(tmp_path))
+    assert read == Digests(data=made.data_digest, transform=made.transform_digest)
+
+
+def test_digests_are_read_whatever_the_request_says_of_them(tmp_path: Path) -> None:
+    write(tmp_path / "Split-train", x=b"1")
+    write(tmp_path / "Split-eval", x=b"2")
+    old = Digests(data="d", transform="t")
+    asked = request(tmp_path).model_copy(update={"digests": old})
+    assert digests(asked).data == data_digest(request(tmp_path)) != "d"
