@@ -221,7 +221,7 @@ def _read(request: TrainingRequest, transform: tft.TFTransformOutput) -> Splits:
             columns,
             request.table.label_key,
             wanted,
-            request.work_dir / f"cache-{os.getpid()}",
+            request.work_dir,
         )
         for patterns, wanted in (
             (request.train_files, "none" if elsewhere else cache),

@@ -8,7 +8,9 @@ batch without reading what comes before it.
 import bisect
 import math
 import shutil
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -235,26 +237,40 @@ class _InMemory:
 
 
 class _OnDisk:
-    """Files that are mapped; unlinked at once, so that nothing is left behind."""
+    """Files that are mapped; without a name, so that no kill leaves them behind."""
 
     def __init__(self, layout: Layout, folder: Path) -> None:
         self._widths = layout.widths
-        self._paths = {group: folder / f"rows-{group}.bin" for group in self._widths}
-        self._streams = {group: path.open("wb") for group, path in self._paths.items()}
+        self._folder = folder
+        with self._room():
+            self._files: dict[str, Any] = {
+                group: tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  see `rows`
+                for group in self._widths
+            }
 
     def add(self, packed: Mapping[str, np.ndarray]) -> None:
-        for group, part in packed.items():
-            part.tofile(self._streams[group])
+        with self._room():
+            for group, part in packed.items():
+                # Not tofile: its error does not say why.
+                self._files[group].write(np.ascontiguousarray(part).data)
 
     def rows(self) -> Mapping[str, np.ndarray] | None:
         mapped = {}
-        for group, path in self._paths.items():
-            self._streams[group].close()
-            if path.stat().st_size:
-                flat = np.memmap(path, np.dtype(group), "r")
-                mapped[group] = flat.reshape(-1, self._widths[group])
-            path.unlink()
+        for group, file in self._files.items():
+            with self._room(), file:
+                file.flush()
+                if file.tell():
+                    flat = np.memmap(file, np.dtype(group), "r")
+                    mapped[group] = flat.reshape(-1, self._widths[group])
         return mapped
+
+    @contextmanager
+    def _room(self) -> Iterator[None]:
+        """Name the folder: a file without a name cannot be told."""
+        try:
+            yield
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self._folder)) from error
 
 
 class _Nowhere:

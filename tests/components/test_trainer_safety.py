@@ -103,6 +103,15 @@ def test_an_undisturbed_run_exports_a_model_with_its_record(
     assert undisturbed.record.deterministic
 
 
+def test_a_training_from_a_disk_cache_is_the_same_and_leaves_nothing_of_it(
+    project: Project, undisturbed: Project
+) -> None:
+    project.train(input={"cache": "disk"})
+    assert project.record.weight_digests == undisturbed.record.weight_digests
+    left = {path.name for path in (project.folder / "work").iterdir()}
+    assert left == {"checkpoints", "outcome-0.json", "started.json"}
+
+
 AT_RANDOM = random.Random().randrange(2, 3 * STEPS_PER_EPOCH)
 
 

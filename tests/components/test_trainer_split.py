@@ -1,5 +1,6 @@
 """A split of the transformed examples: its size, where it is kept, where a row is."""
 
+import errno
 import gzip
 from collections.abc import Callable
 from pathlib import Path
@@ -169,10 +170,24 @@ def test_rows_are_kept_in_the_order_they_came(
         np.testing.assert_array_equal(rows[group], expected)
 
 
-def test_a_disk_cache_leaves_no_files_behind(tmp_path: Path) -> None:
+def test_a_disk_cache_has_no_names_that_a_kill_could_leave_behind(
+    tmp_path: Path,
+) -> None:
     kept = _OnDisk(LAYOUT, tmp_path)
     kept.add(packed(0, 3))
+    assert list(tmp_path.iterdir()) == []
     rows = kept.rows()
     assert list(tmp_path.iterdir()) == []
     assert rows is not None
     assert rows["int64"].sum() == 3
+
+
+def test_a_disk_cache_that_has_no_room_names_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = _OnDisk(LAYOUT, tmp_path)
+    with Path("/dev/full").open("wb") as full:
+        monkeypatch.setitem(kept._files, "int64", full)
+        with pytest.raises(OSError, match="No space left on device") as error:
+            kept.add(packed(0, 10_000))
+    assert (error.value.errno, error.value.filename) == (errno.ENOSPC, str(tmp_path))
