@@ -5,6 +5,7 @@ TaxiwayError
     ├── DataError        the data cannot be read, typed, split or learnt from
     ├── AnomalyError     the data does not fit the schema
     ├── ModelError       the model function or what it returned is unusable
+    ├── StorageError     a file cannot be written
     ├── ResumeError      the step was asked to stop and has saved its state
     └── PushError        the model cannot be published
 """
@@ -26,6 +27,10 @@ class AnomalyError(ComponentError):
 
 class ModelError(ComponentError):
     """The model function, or what it returned, is unusable."""
+
+
+class StorageError(ComponentError):
+    """A file cannot be written: the disk is full, read-only or gone."""
 
 
 class ResumeError(ComponentError):

@@ -132,11 +132,15 @@ def _explain(error: Exception) -> int:
     import tempfile
     import traceback
 
+    from components.faults import storage_fault
     from serving.errors import TaxiwayError
 
     if isinstance(error, TaxiwayError):
         print(f"taxiway: {error}", file=sys.stderr)
         return error.exit_code
+    if full := storage_fault(error, Path.cwd()):
+        print(f"taxiway: {full}", file=sys.stderr)
+        return 1
     with tempfile.NamedTemporaryFile(
         "w", prefix="taxiway-", suffix=".log", delete=False, encoding="utf-8"
     ) as file:

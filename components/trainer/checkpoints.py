@@ -20,9 +20,9 @@ from typing import Any
 import tensorflow as tf
 
 from components.errors import ModelError
+from components.trainer.request import PROGRESS_FILE
 from serving.model_repository import flush
 
-PROGRESS_FILE = "checkpoint.json"
 PREFIX = "values"
 WRITING = ".writing"
 

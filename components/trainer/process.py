@@ -1,9 +1,11 @@
 """The training process: configures devices first, then trains, saves and exports.
 
-It runs one attempt and says how it ended, in a file and by its exit code. What to do
-about it is for its parent to decide (supervisor.py).
+It runs one attempt and says how it ended, through a pipe and by its exit code; in a
+file for the parents of workers on other machines. What to do about it is for its parent
+to decide (supervisor.py).
 """
 
+import contextlib
 import logging
 import os
 import signal
@@ -11,31 +13,32 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 import tensorflow_transform as tft
 
 from components.errors import ModelError
-from components.faults import reason, sentence
 from components.trainer import devices, precision, record, servers
 from components.trainer.checkpoints import Checkpoints, Progress
 from components.trainer.cluster import Cluster, find_cluster
 from components.trainer.columns import layout
 from components.trainer.config import RECORD_FILE
 from components.trainer.devices import DevicePlan
+from components.trainer.ending import ending
 from components.trainer.export import export
 from components.trainer.inputs import ModelInputs, describe_inputs
-from components.trainer.loop import Loop, Preempted, Schedule
+from components.trainer.loop import Loop, Schedule
 from components.trainer.model import build
 from components.trainer.observer import TensorBoard, TrainingObserver
 from components.trainer.parameter_server import ServedTraining
 from components.trainer.record import TrainingRecord
 from components.trainer.request import (
+    CHECKPOINT_FOLDER,
     STARTED_FILE,
     SUMMARY_FILE,
+    ExitCode,
     Outcome,
     TrainingRequest,
     write_atomically,
@@ -44,11 +47,8 @@ from components.trainer.request import (
 from components.trainer.session import Ground, Session, Splits
 from components.trainer.split import read_split
 from components.trainer.summary import summarise, verdict
-from serving.errors import TaxiwayError
 
 log = logging.getLogger(__name__)
-DISK_WORDS = ("No space left on device", "Disk quota exceeded")
-"""TensorFlow calls a full disk RESOURCE_EXHAUSTED, too."""
 
 
 class Stop:
@@ -69,36 +69,13 @@ def attempt(request: TrainingRequest) -> Outcome:
     stop = Stop()
     try:
         step = train(request, lambda: stop.asked)
-    except Preempted as ended:
-        return Outcome(status="preempted", message=str(ended), step=ended.progress.step)
-    except (tf.errors.ResourceExhaustedError, MemoryError) as error:
-        log.exception("a resource is exhausted")
-        return exhausted(error)
-    except tf.errors.UnavailableError as error:
-        log.exception("another worker is gone")
-        message = f"another worker is gone: {reason(error)}"
-        return Outcome(status="preempted", message=message)
-    except TaxiwayError as error:
-        log.exception("training failed")
-        return Outcome(status="failed", message=str(error))
-    except Exception as error:
-        log.exception("training failed")
-        message = sentence(error, request.project_root)
-        return Outcome(status="failed", message=message)
+    except (Exception, SystemExit) as error:  # noqa: BLE001  told by its outcome
+        return ending(error, request)
     return Outcome(status="done", step=step)
 
 
-def exhausted(error: BaseException) -> Outcome:
-    """Tell a lack of memory, which less at a time may cure, from a full disk."""
-    is_full = any(words in str(error) for words in DISK_WORDS)
-    status: Literal["failed", "out_of_memory"] = (
-        "failed" if is_full else "out_of_memory"
-    )
-    return Outcome(status=status, message=reason(error))
-
-
-def main(request: TrainingRequest) -> None:
-    """Train, leave the outcome for the parent and exit with its code."""
+def main(request: TrainingRequest, tell: Callable[[Outcome], None]) -> None:
+    """Train, tell the parent the outcome and exit with its code."""
     if str(request.project_root) not in sys.path:
         sys.path.append(str(request.project_root))
     logging.basicConfig(
@@ -107,12 +84,27 @@ def main(request: TrainingRequest) -> None:
         force=True,  # absl has set up the root logger in the fork server
     )
     logging.getLogger("absl").setLevel(logging.WARNING)
-    outcome = attempt(request)
-    outcome.write(request.work_dir, _index(request))
-    sys.stdout.flush()
-    sys.stderr.flush()
-    # Not sys.exit: collective operations of a worker that is gone would be waited for.
-    os._exit(outcome.exit_code)
+    code = ExitCode.FAILED
+    try:
+        outcome = attempt(request)
+        code = outcome.exit_code
+        tell(outcome)
+        _leave(outcome, request)
+        with contextlib.suppress(OSError):  # the log's disk is full
+            sys.stdout.flush()
+            sys.stderr.flush()
+    finally:
+        # Not sys.exit: collective operations of a worker that is gone would be waited
+        # for.
+        os._exit(code)
+
+
+def _leave(outcome: Outcome, request: TrainingRequest) -> None:
+    """Leave the outcome for the parents of workers on other machines."""
+    try:
+        outcome.write(request.work_dir, _index(request))
+    except OSError as error:
+        log.warning("other workers are not told of the end: %s", error)
 
 
 def train(request: TrainingRequest, wants_stop: Callable[[], bool]) -> int:
@@ -195,7 +187,7 @@ def prepare(request: TrainingRequest, planned: DevicePlan, strategy: Any) -> Pre
     )
     inputs = describe_inputs(request.table, transform, settings, splits.train)
     checkpoints = Checkpoints(
-        request.work_dir / "checkpoints", settings.checkpoints.keep
+        request.work_dir / CHECKPOINT_FOLDER, settings.checkpoints.keep
     )
     session = Session(ground, lambda: build(inputs), checkpoints)
     for line in devices.placement(

@@ -1,6 +1,7 @@
 """Training processes on this machine: forked clean, watched, ended together."""
 
 import contextlib
+import logging
 import multiprocessing
 import os
 import signal
@@ -9,13 +10,15 @@ import stat
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from multiprocessing import reduction
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
 from components.trainer.cluster import TF_CONFIG, Cluster
 from components.trainer.request import (
+    CHECKPOINT_FILES,
     OUTCOME_FILE,
     STARTED_FILE,
     ExitCode,
@@ -24,8 +27,12 @@ from components.trainer.request import (
 )
 from components.trainer.supervisor import Ended
 
+log = logging.getLogger(__name__)
 PRELOAD = "components.trainer.process"
 TAIL_BYTES = 20_000
+STOP_LIMIT_S = 300.0
+"""What an attempt has to end when it is asked to: a long step, an evaluation and the
+writing of a checkpoint go into it."""
 GRACE_S = 20.0
 """What the other workers have to end by themselves when one has ended badly."""
 
@@ -62,11 +69,16 @@ class Output:
             return file.read().decode(errors="replace")
 
 
-def launch(request: TrainingRequest) -> Ended:
+def launch(request: TrainingRequest, stop_limit_s: float = STOP_LIMIT_S) -> Ended:
     """Run one attempt: a process, or one for each local worker, to its end.
 
     What they print goes where this process's standard error goes. SIGTERM is handed
     on, and the attempt then waited for: it saves its state.
+
+    Args:
+        request: What is asked for.
+        stop_limit_s: What the attempt has to end when it is asked to; then it is
+            killed.
     """
     output = Output(2)
     # tensorflow_transform would choose Keras 2 for the fork server and its children.
@@ -76,32 +88,36 @@ def launch(request: TrainingRequest) -> Ended:
     for path in (*_outcome_files(request), request.work_dir / STARTED_FILE):
         path.unlink(missing_ok=True)
     killed_before, begun_at = _kills_for_memory(), output.size()
-    children = [
-        context.Process(
-            target=_child, args=(request.model_dump_json(), variables, output)
-        )
-        for variables in _environments(request)
-    ]
-    with _terminating(children) as asked:
-        for child in children:
+    content, children, pipes = request.model_dump_json(), [], []
+    for variables in _environments(request):
+        pipe = context.Pipe(duplex=False)
+        arguments = (content, variables, output, pipe[1])
+        children.append(context.Process(target=_child, args=arguments))
+        pipes.append(pipe)
+    with _terminating(children, stop_limit_s) as stop:
+        for child, (_, sender) in zip(children, pipes, strict=True):
             child.start()
-            if asked.is_set():  # while it was started: nobody could be told
+            sender.close()
+            if stop.asked:  # while it was started: nobody could be told
                 child.terminate()
         if served := len(children) > 1 and bool(request.settings.num_local_servers):
             _wait_for_chief(children, request.settings.num_local_workers or 0)
         else:
             _wait(children)
+    outcomes = [_heard(receiver) for receiver, _ in pipes]
     # Whom a chief gives work to may be killed meanwhile, and is in the end.
     deciding = children[:1] if served else children
-    outcomes = [
-        Outcome.model_validate_json(path.read_text())
-        for path in _outcome_files(request)[: len(deciding)]
-    ]
-    exit_code, outcome = decide([child.exitcode or 0 for child in deciding], outcomes)
+    outcomes = outcomes[:1] if served else [*outcomes, *_left(request)]
+    exit_code, outcome = decide(
+        [child.exitcode or 0 for child in deciding],
+        [outcome for outcome in outcomes if outcome is not None],
+    )
     return Ended(
         exit_code=exit_code,
         outcome=outcome,
-        asked_to_stop=asked.is_set(),
+        asked_to_stop=stop.asked,
+        overdue_s=stop_limit_s if stop.overdue else None,
+        has_checkpoint=any(request.work_dir.glob(CHECKPOINT_FILES)),
         micro_batch_size=_read_started(request.work_dir),
         killed_for_memory=_kills_for_memory() > killed_before,
         last_words=output.since(begun_at),
@@ -139,7 +155,28 @@ def free_ports(count: int) -> list[int]:
         return [each.getsockname()[1] for each in sockets]
 
 
-def _child(request: str, variables: dict[str, str], output: Output) -> None:
+def _heard(receiver: Connection) -> Outcome | None:
+    """Return what a process that has ended said; None when it was killed before."""
+    with receiver:
+        try:
+            text = receiver.recv() if receiver.poll() else None
+        except EOFError:
+            return None
+    return None if text is None else Outcome.model_validate_json(text)
+
+
+def _left(request: TrainingRequest) -> list[Outcome]:
+    """Return what workers left in the work folder, those of other machines too."""
+    found = []
+    for path in _outcome_files(request):
+        with contextlib.suppress(FileNotFoundError):  # another machine begins anew
+            found.append(Outcome.model_validate_json(path.read_text()))
+    return found
+
+
+def _child(
+    request: str, variables: dict[str, str], output: Output, answer: Connection
+) -> None:
     output.take_over()
     # The fork server's environment is that of its start.
     os.environ.pop(TF_CONFIG, None)
@@ -147,7 +184,10 @@ def _child(request: str, variables: dict[str, str], output: Output) -> None:
     threading.Thread(target=die_with_parent, daemon=True).start()
     from components.trainer.process import main
 
-    main(TrainingRequest.model_validate_json(request))
+    main(
+        TrainingRequest.model_validate_json(request),
+        lambda outcome: answer.send(outcome.model_dump_json()),
+    )
 
 
 def die_with_parent() -> None:
@@ -158,29 +198,51 @@ def die_with_parent() -> None:
         os._exit(1)
 
 
+@dataclass
+class Stop:
+    """Whether an attempt was asked to stop, and killed since it did not."""
+
+    asked: bool = False
+    overdue: bool = False
+
+
 @contextmanager
-def _terminating(children: Sequence[Any]) -> Iterator[threading.Event]:
+def _terminating(children: Sequence[Any], limit_s: float) -> Iterator[Stop]:
     """Hand SIGTERM on to the children meanwhile; only the main thread can.
 
-    Yields whether it came.
+    A child may not hear it: what waits in a library, for a service or a file server,
+    never comes back to Python. So it is killed after a while.
     """
-    asked = threading.Event()
+    stop = Stop()
+
+    def kill() -> None:
+        stop.overdue = True
+        log.warning("still running %.0f s after being asked to stop: killed", limit_s)
+        for child in children:
+            if child.is_alive():
+                child.kill()
+
+    late = threading.Timer(limit_s, kill)
+    late.daemon = True
 
     def hand_on(*_: object) -> None:
-        asked.set()
+        if not stop.asked:
+            stop.asked = True
+            late.start()
         _end(children)
 
     if threading.current_thread() is not threading.main_thread():
-        yield asked
+        yield stop
         return
     signals = (signal.SIGTERM, signal.SIGINT)
     before = {number: signal.signal(number, hand_on) for number in signals}
     try:
-        yield asked
+        yield stop
     except BaseException:
         _end(children)
         raise
     finally:
+        late.cancel()
         for number, handler in before.items():
             signal.signal(number, handler)
 

@@ -1,5 +1,6 @@
 """What a training process is asked for, and what it answers."""
 
+import contextlib
 import json
 import os
 from enum import IntEnum
@@ -11,6 +12,10 @@ from components.trainer.config import TrainerSettings
 from serving.settings import Settings
 
 OUTCOME_FILE = "outcome-{}.json"
+CHECKPOINT_FOLDER = "checkpoints"
+PROGRESS_FILE = "checkpoint.json"
+"""In a checkpoint: where training was; the checkpoint is complete when it is there."""
+CHECKPOINT_FILES = f"{CHECKPOINT_FOLDER}/step-*/{PROGRESS_FILE}"
 SUMMARY_FILE = "summary.json"
 """Beside TensorBoard's files: what came of the training."""
 STARTED_FILE = "started.json"
@@ -98,10 +103,19 @@ class Outcome(Settings):
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write a small file that a reader sees whole or not at all."""
+    """Write a small file that a reader sees whole or not at all.
+
+    Raises:
+        OSError: It cannot be written; names the path, which a full disk does not.
+    """
     staged = path.with_name(f".{path.name}.{os.getpid()}")
-    staged.write_text(text)
-    os.replace(staged, path)
+    try:
+        staged.write_text(text)
+        os.replace(staged, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            staged.unlink()
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def write_json(path: Path, content: object) -> None:

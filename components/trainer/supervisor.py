@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from components.errors import ModelError, ResumeError
+from components.faults import telling_of_storage
 from components.trainer.request import (
     ExitCode,
     Outcome,
@@ -54,6 +55,10 @@ class Ended:
     """End of what the processes printed."""
     asked_to_stop: bool = False
     """Whether SIGTERM came meanwhile."""
+    overdue_s: float | None = None
+    """Seconds after SIGTERM at which it was killed; None when it was not."""
+    has_checkpoint: bool = False
+    """Whether there is something to go on from."""
 
 
 class Launcher(Protocol):
@@ -95,7 +100,13 @@ def supervise(request: TrainingRequest, launch: Launcher) -> Shrinkings:
     Raises:
         ModelError: Training failed, or memory is too little even so.
         ResumeError: It was asked to stop and has saved its state.
+        StorageError: The work folder cannot be written.
     """
+    with telling_of_storage(request.work_dir, request.project_root):
+        return _supervise(request, launch)
+
+
+def _supervise(request: TrainingRequest, launch: Launcher) -> Shrinkings:
     file = request.work_dir / SHRINKINGS_FILE
     shrunk = Shrinkings()
     if file.exists():
@@ -153,15 +164,30 @@ def understand(ended: Ended) -> Outcome:
         return outcome
     if outcome is not None and outcome.status == "preempted" and lack is None:
         return outcome  # another process was killed; this one could save its state
+    if ended.overdue_s is not None:
+        return _overdue(ended.overdue_s, has_checkpoint=ended.has_checkpoint)
     if lack is not None:
         return Outcome(status="out_of_memory", message=lack)
     if code in {-signal.SIGTERM, -signal.SIGINT}:
         return Outcome(status="preempted", message="stopped before it had begun")
-    how = f"ended with exit code {code}"
+    how = (
+        f"ended with exit code {code} before it could say why: trainer.model, or what "
+        "it calls, may have ended it (os._exit)"
+    )
     if code < 0:
         name = signal.Signals(-code).name
         how = f"was killed by {name}; run again to go on from its last checkpoint"
     return Outcome(status="failed", message=f"the training process {how}")
+
+
+def _overdue(limit_s: float, *, has_checkpoint: bool) -> Outcome:
+    how = (
+        f"the training process did not end within {limit_s:.0f} s of being asked to "
+        "stop, and was killed"
+    )
+    if has_checkpoint:
+        return Outcome(status="preempted", message=f"{how}; its last checkpoint stands")
+    return Outcome(status="failed", message=f"{how} before its first checkpoint")
 
 
 def _lack_of_memory(ended: Ended) -> str | None:

@@ -1,10 +1,11 @@
 """The record of a run: a JSON file that says what happened, step by step."""
 
 import json
-import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+
+from components.trainer.request import write_json
 
 State = Literal["done", "cached", "failed", "not run"]
 Status = Literal["pushed", "done", "unchanged", "not blessed", "failed"]
@@ -46,9 +47,7 @@ class RunRecord:
     def write(self, folder: Path) -> Path:
         """Replace the record in the run's folder by one rename."""
         path = folder / RECORD_FILE
-        temporary = path.with_suffix(".tmp")
-        temporary.write_text(json.dumps(asdict(self), indent=2) + "\n")
-        os.replace(temporary, path)
+        write_json(path, asdict(self))
         return path
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection
 
 from components.errors import ResumeError
-from components.faults import sentence
+from components.faults import sentence, storage_fault
 from components.trainer.config import KEY_VARIABLE, PROGRESS_VARIABLE
 from components.trainer.processes import die_with_parent
 from pipeline.config import ProjectSettings
@@ -54,9 +54,11 @@ def _attempt(job: Job) -> Outcome | Failure:
     except TaxiwayError as error:
         traceback.print_exc()
         return Failure(str(error))
-    except Exception as error:  # noqa: BLE001  user code may raise anything
-        traceback.print_exc()
-        return Failure(sentence(error, settings.root))
+    except (Exception, SystemExit) as error:  # noqa: BLE001  user code may do anything
+        full = storage_fault(error, settings.state_dir, settings.root)
+        if full is None:
+            traceback.print_exc()
+        return Failure(full or sentence(error, settings.root))
 
 
 def _run(job: Job, settings: ProjectSettings) -> Outcome:

@@ -1,8 +1,10 @@
 """A training survives memory errors, values that are not finite, and being killed."""
 
 import json
+import os
 import random
 import signal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import tensorflow as tf
 import trainer_data
 from trainer_faults import write_project
 
-from components.errors import ModelError, ResumeError
+from components.errors import ModelError, ResumeError, StorageError
 from components.trainer.checkpoints import Checkpoints
 from components.trainer.config import RECORD_FILE, TABLE_FILE
 from components.trainer.processes import launch
@@ -172,15 +174,13 @@ def test_two_workers_outlive_the_loss_of_one_by_a_checkpoint(
 
 
 def test_examples_can_be_read_by_a_tf_data_service(project: Project) -> None:
-    service = tf.data.experimental.service
-    dispatcher = service.DispatchServer()
-    address = dispatcher.target.split("://")[1]
-    worker = service.WorkerServer(service.WorkerConfig(dispatcher_address=address))
+    servers = serve_data()
+    dispatcher = servers["dispatcher"]
     project.train(deterministic=False, input={"service": dispatcher.target})
     assert project.summary["steps"] == 3 * STEPS_PER_EPOCH
     losses = project.summary["history"]["val_loss"]
     assert losses[-1] < losses[0]
-    del worker
+    del servers
 
 
 def test_out_of_memory_halves_the_micro_batch_and_keeps_the_effective_batch(
@@ -286,14 +286,95 @@ def test_a_wrong_tf_config_is_said_in_its_own_sentence(
 
 
 @pytest.mark.parametrize(
-    ("message", "status"),
+    ("message", "status", "said"),
     [
-        ("OOM when allocating tensor with shape[4096,8192]", "out_of_memory"),
-        ("save/values.data: No space left on device", "failed"),
+        (
+            "OOM when allocating tensor with shape[4096,8192]",
+            "out_of_memory",
+            "OOM when allocating tensor with shape[4096,8192]",
+        ),
+        (
+            "/run/values.data; No space left on device [Op:SaveV2]",
+            "failed",
+            (
+                "/run/values.data: No space left on device; free some space there, then "
+                "run again"
+            ),
+        ),
     ],
 )
-def test_a_full_disk_is_no_lack_of_memory(message: str, status: str) -> None:
-    from components.trainer.process import exhausted
+def test_a_full_disk_is_no_lack_of_memory(
+    message: str, status: str, said: str, project: Project
+) -> None:
+    from components.trainer.ending import ending
 
-    outcome = exhausted(tf.errors.ResourceExhaustedError(None, None, message))
-    assert (outcome.status, outcome.message) == (status, message)
+    error = tf.errors.ResourceExhaustedError(None, None, message)
+    outcome = ending(error, project.request())
+    assert (outcome.status, outcome.message) == (status, said)
+
+
+def test_a_work_folder_that_is_gone_is_told_in_a_sentence(project: Project) -> None:
+    """What the process says reaches its parent though it cannot be written."""
+    work = project.folder / "work"
+    with pytest.raises(
+        ModelError, match=rf"^{work}\S*: Not a directory; remove the file that is in"
+    ):
+        project.train({"kind": "gone", "folder": str(work), "at": 30})
+    with pytest.raises(StorageError, match=rf"^{work}\S*: Not a directory; remove"):
+        supervise(project.request(), launch)
+
+
+ENDS = """
+import os, sys
+def by_sys(inputs):
+    sys.exit()
+def by_os(inputs):
+    os._exit(0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("function", "sentence"),
+    [
+        (
+            "by_sys",
+            (
+                r"^trainer.model: ends.by_sys: sys.exit\(\) was called; raise an exception "
+                r"that says why instead \(ends.py:4 in by_sys\)$"
+            ),
+        ),
+        ("by_os", r"ended with exit code 0 before it could say why: trainer.model"),
+    ],
+)
+def test_a_model_function_that_ends_the_process_is_an_error(
+    function: str, sentence: str, project: Project
+) -> None:
+    request = project.request(model=f"ends.{function}")
+    (project.folder / "project" / "ends.py").write_text(ENDS)
+    with pytest.raises(ModelError, match=sentence):
+        supervise(request, launch)
+
+
+@pytest.mark.parametrize(
+    ("step", "error", "sentence"),
+    [
+        (5, ModelError, "3 s of being asked to stop, and was killed before its first"),
+        (30, ResumeError, "and was killed; its last checkpoint stands: run again"),
+    ],
+)
+def test_a_process_that_hangs_does_not_outlive_being_asked_to_stop(
+    step: int, error: type[Exception], sentence: str, project: Project
+) -> None:
+    request = project.request({"kind": "hang", "tell": os.getpid(), "at": step})
+    with pytest.raises(error, match=sentence):
+        supervise(request, partial(launch, stop_limit_s=3.0))
+    project.train()
+    assert project.record.num_steps == 3 * STEPS_PER_EPOCH
+
+
+def serve_data() -> dict[str, Any]:
+    service = tf.data.experimental.service
+    dispatcher = service.DispatchServer()
+    address = dispatcher.target.split("://")[1]
+    worker = service.WorkerServer(service.WorkerConfig(dispatcher_address=address))
+    return {"dispatcher": dispatcher, "worker": worker}

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from components.errors import ModelError, ResumeError
+from components.errors import ModelError, ResumeError, StorageError
 from components.trainer.request import ExitCode, Outcome, TrainingRequest
 from components.trainer.supervisor import (
     SHRINKINGS_FILE,
@@ -219,7 +219,9 @@ def test_an_exit_without_an_outcome_is_a_failure_that_names_the_code() -> None:
     for code in (0, 1, 3, 74):
         assert understand(Ended(code, None, last_words="out of memory")) == Outcome(
             status="failed",
-            message=f"the training process ended with exit code {code}",
+            message=f"the training process ended with exit code {code} before it "
+            "could say why: trainer.model, or what it calls, may have ended it "
+            "(os._exit)",
         )
 
 
@@ -257,3 +259,38 @@ def test_being_asked_to_stop_is_not_forgotten_over_a_lack_of_memory(
         supervise(request(tmp_path), launcher)
     supervise(request(tmp_path), launcher)
     assert launcher.divisors == [1, 2]
+
+
+def test_a_process_that_does_not_end_when_asked_to_is_gone_on_with_later() -> None:
+    ended = Ended(
+        -signal.SIGKILL,
+        None,
+        killed_for_memory=True,  # some other process was
+        asked_to_stop=True,
+        overdue_s=300.0,
+        has_checkpoint=True,
+    )
+    outcome = understand(ended)
+    assert (outcome.status, outcome.message) == (
+        "preempted",
+        (
+            "the training process did not end within 300 s of being asked to stop, and was "
+            "killed; its last checkpoint stands"
+        ),
+    )
+    without = understand(replace(ended, has_checkpoint=False))
+    assert without.status == "failed"
+    assert without.message.endswith("and was killed before its first checkpoint")
+
+
+def test_a_work_folder_that_cannot_be_written_is_told_in_a_sentence(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "file").touch()
+    asked = request(tmp_path).model_copy(update={"work_dir": tmp_path / "file" / "x"})
+    with pytest.raises(StorageError) as error:
+        supervise(asked, FakeLauncher(out_of_memory(8)))
+    assert str(error.value) == (
+        f"{tmp_path}/file/x/memory.json: Not a directory; remove the file that is in a "
+        "folder's place, then run again"
+    )

@@ -5,6 +5,8 @@ it strikes, so that the next attempt goes through:
 
 ```
 {"kind": "signal", "signal": 9, "at": 37}    kills its own process at the 37th batch
+{"kind": "hang", "tell": 1234, "at": 37}     sends SIGTERM there and never comes back
+{"kind": "gone", "folder": "…", "at": 37}    puts a file into the place of a folder
 {"kind": "memory", "over": 16}               refuses batches of more examples, for ever
 {"kind": "limit", "bytes": 200000000}        address space that is left in a layer
 ```
@@ -14,6 +16,9 @@ import contextlib
 import json
 import os
 import resource
+import shutil
+import signal
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -107,5 +112,22 @@ class Fault(keras.layers.Layer):
         if self._batches == self._fault.get("at"):
             with contextlib.suppress(FileNotFoundError):  # another worker was first
                 self._file.unlink()
-                os.kill(os.getpid(), self._fault["signal"])
+                _STRIKES[self._fault["kind"]](self._fault)
         return np.float32(0)
+
+
+def _hang(fault: dict[str, Any]) -> None:
+    os.kill(fault["tell"], signal.SIGTERM)
+    threading.Event().wait()
+
+
+def _put_a_file(fault: dict[str, Any]) -> None:
+    shutil.rmtree(fault["folder"])
+    Path(fault["folder"]).touch()
+
+
+_STRIKES = {
+    "signal": lambda fault: os.kill(os.getpid(), fault["signal"]),
+    "hang": _hang,
+    "gone": _put_a_file,
+}

@@ -1,5 +1,6 @@
 """The `taxiway` command: what it imports, where options stand, how it fails."""
 
+import errno
 import importlib
 import subprocess
 import sys
@@ -139,6 +140,18 @@ def test_an_explained_error_is_its_sentence(
     use(monkeypatch, TaxiwayError("the port is taken"))
     assert cli.main(["run"]) == 1
     assert capsys.readouterr().err == "taxiway: the port is taken\n"
+
+
+def test_a_disk_that_takes_nothing_is_no_fault_of_taxiway(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    full = OSError(errno.ENOSPC, "No space left on device", "/run/run.json")
+    use(monkeypatch, full)
+    assert cli.main(["run"]) == 1
+    assert capsys.readouterr().err == (
+        "taxiway: /run/run.json: No space left on device; free some space there, then "
+        "run again\n"
+    )
 
 
 def test_wrong_settings_are_wrong_usage(monkeypatch: pytest.MonkeyPatch) -> None:
