@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from components.errors import ModelError
+from components.errors import DataError, ModelError
 from components.trainer.batches import BatchPlan
 from components.trainer.checkpoints import Progress
 from components.trainer.config import TrainerSettings
@@ -22,9 +22,26 @@ NUM_DIGESTS = 20
 class Preempted(Exception):  # noqa: N818  not an error: the state is saved
     """Training was asked to stop and has saved its state."""
 
-    def __init__(self, progress: Progress) -> None:
-        super().__init__(f"stopped after step {progress.step}; its state is saved")
+    def __init__(self, progress: Progress, message: str = "") -> None:
+        words = f"stopped after step {progress.step}; its state is saved"
+        super().__init__(message or words)
         self.progress = progress
+
+
+class InputLost(Exception):  # noqa: N818  the run can go on another time
+    """No chunk comes any more; the message says of whom."""
+
+    def __init__(self, message: str, *, may_save: bool, by_wish: bool) -> None:
+        """Set up.
+
+        Args:
+            message: Who hands out nothing.
+            may_save: Whether this worker alone may write a checkpoint.
+            by_wish: Whether it was asked to stop, and is not waited for any longer.
+        """
+        super().__init__(message)
+        self.may_save = may_save
+        self.by_wish = by_wish
 
 
 class Machine(Protocol):
@@ -168,7 +185,8 @@ class Loop:
         """Train to the end.
 
         Raises:
-            Preempted: It was asked to stop, and has saved its state.
+            Preempted: It was asked to stop, or no input comes; its state is saved.
+            DataError: No input has ever come.
             ModelError: The loss or a gradient is not finite.
         """
         if self._is_over(progress):
@@ -177,11 +195,24 @@ class Loop:
         chunks = self._machine.chunks(progress.epoch, progress.epoch_step // size)
         while not self._is_over(progress):
             begun = self._clock()
-            chunk = next(chunks)
+            chunk = self._next(chunks, progress)
             waited = self._clock() - begun
             progress = self._count_wait(progress, waited)
             progress = self._run_chunk(progress, chunk)
         return progress
+
+    def _next(self, chunks: Iterator[Any], progress: Progress) -> Any:
+        try:
+            return next(chunks)
+        except InputLost as lost:
+            if not progress.step and not lost.by_wish:
+                raise DataError(f"{lost}; is it running, and reachable?") from lost
+            state = "what was saved stands"
+            if lost.may_save:
+                self._machine.save(progress)
+                state = "its state is saved"
+            message = f"{lost}, stopped after step {progress.step}; {state}"
+            raise Preempted(progress, message) from lost
 
     def _is_over(self, progress: Progress) -> bool:
         return progress.epoch >= self._schedule.settings.epochs or (

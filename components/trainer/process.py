@@ -131,7 +131,7 @@ def train(request: TrainingRequest, wants_stop: Callable[[], bool]) -> int:
     if planned.kind == "parameter_server":
         served = servers.connect(planned, wants_stop)
     strategy = devices.create_strategy(planned, settings.all_reduce)
-    prepared = prepare(request, planned, strategy)
+    prepared = prepare(request, planned, strategy, wants_stop)
     energy = record.read_energy()
     machine = None
     if served is not None:
@@ -167,7 +167,12 @@ class Prepared:
     transform: tft.TFTransformOutput
 
 
-def prepare(request: TrainingRequest, planned: DevicePlan, strategy: Any) -> Prepared:
+def prepare(
+    request: TrainingRequest,
+    planned: DevicePlan,
+    strategy: Any,
+    wants_stop: Callable[[], bool] = lambda: False,
+) -> Prepared:
     """Read the data, build the model on its devices and trace its step."""
     settings = request.settings
     chosen = precision.decide(settings.precision, precision.capabilities())
@@ -184,6 +189,7 @@ def prepare(request: TrainingRequest, planned: DevicePlan, strategy: Any) -> Pre
         chosen,
         splits,
         request.accumulation,
+        wants_stop,
     )
     inputs = describe_inputs(request.table, transform, settings, splits.train)
     checkpoints = Checkpoints(

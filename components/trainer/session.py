@@ -28,6 +28,7 @@ from components.trainer.keras_internals import (
 from components.trainer.metrics import Metrics
 from components.trainer.model import input_names
 from components.trainer.objective import Objective, Problem
+from components.trainer.patience import Patience, patiently
 from components.trainer.precision import Precision
 from components.trainer.split import Split
 from components.trainer.state import TrainState
@@ -58,6 +59,8 @@ class Ground:
     splits: Splits
     accumulation: int
     """Micro-batches of a replica, those that memory demands included."""
+    wants_stop: Callable[[], bool] = lambda: False
+    """Whether this process was asked to stop; for waits that nothing else ends."""
 
     @property
     def replicas(self) -> range:
@@ -230,7 +233,18 @@ class Session:
             settings.input.shuffle_buffer,
             settings.input.service,
         )
-        return distribute(self.ground.strategy, reading, first_epoch, first_chunk)
+
+        def begin() -> Iterator[Any]:
+            return distribute(self.ground.strategy, reading, first_epoch, first_chunk)
+
+        if settings.input.service is None:
+            return begin()
+        patience = Patience(
+            f"tf.data service at {settings.input.service} (trainer.input.service)",
+            may_save=self.ground.devices.num_workers == 1,
+            wants_stop=self.ground.wants_stop,
+        )
+        return patiently(begin, patience)
 
     def execute(
         self, chunk: Any, first: int, last: int, wishes: Sequence[float]

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -9,12 +10,19 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from components.errors import ModelError
+from components.errors import DataError, ModelError
 from components.trainer.batches import BatchPlan
 from components.trainer.checkpoints import Progress
 from components.trainer.config import TrainerSettings
 from components.trainer.execution import Executed
-from components.trainer.loop import NUM_DIGESTS, PIECE_S, Loop, Preempted, Schedule
+from components.trainer.loop import (
+    NUM_DIGESTS,
+    PIECE_S,
+    InputLost,
+    Loop,
+    Preempted,
+    Schedule,
+)
 
 Position = tuple[int, int]
 """Epoch, and step in it."""
@@ -320,6 +328,58 @@ def test_being_asked_to_stop_saves_and_then_says_where() -> None:
         loop.run(Progress())
     assert machine.saved == [ended.value.progress]
     assert ended.value.progress.step == 1
+
+
+class LostInput(FakeMachine):
+    """Its input is gone after so many chunks."""
+
+    num_chunks = 2
+    may_save = True
+    by_wish = False
+
+    def chunks(self, first_epoch: int, first_chunk: int) -> Iterator[Position]:
+        yield from islice(super().chunks(first_epoch, first_chunk), self.num_chunks)
+        raise InputLost(
+            "the service is gone", may_save=self.may_save, by_wish=self.by_wish
+        )
+
+
+def without_input(**fake: Any) -> tuple[LostInput, Exception]:
+    plan = schedule(epochs=3)
+    clock = FakeClock()
+    machine = LostInput(plan, clock)
+    for name, value in fake.items():
+        setattr(machine, name, value)
+    with pytest.raises((Preempted, DataError)) as ended:
+        Loop(machine, FakeObserver(), plan, clock, lambda: False).run(Progress())
+    return machine, ended.value
+
+
+def test_input_that_is_gone_saves_what_was_done_and_says_whose_it_was() -> None:
+    machine, ended = without_input()
+    assert [progress.step for progress in machine.saved] == [8]
+    assert isinstance(ended, Preempted)
+    assert str(ended) == (
+        "the service is gone, stopped after step 8; its state is saved"
+    )
+
+
+def test_one_of_several_workers_without_input_saves_nothing() -> None:
+    machine, ended = without_input(may_save=False)
+    assert machine.saved == []
+    assert str(ended).endswith("stopped after step 8; what was saved stands")
+
+
+def test_input_that_never_came_is_an_error_of_the_settings() -> None:
+    machine, ended = without_input(num_chunks=0)
+    assert isinstance(ended, DataError)
+    assert str(ended) == "the service is gone; is it running, and reachable?"
+    assert machine.saved == []
+
+
+def test_a_stop_while_the_first_input_is_waited_for_can_be_gone_on_with() -> None:
+    _, ended = without_input(num_chunks=0, by_wish=True)
+    assert isinstance(ended, Preempted)
 
 
 def test_what_another_worker_was_asked_stops_this_one_too() -> None:

@@ -4,6 +4,8 @@ import json
 import os
 import random
 import signal
+import threading
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -370,6 +372,40 @@ def test_a_process_that_hangs_does_not_outlive_being_asked_to_stop(
         supervise(request, partial(launch, stop_limit_s=3.0))
     project.train()
     assert project.record.num_steps == 3 * STEPS_PER_EPOCH
+
+
+@pytest.mark.parametrize(
+    ("lost", "why"),
+    [
+        ("worker", r"^tf.data service at grpc://\S+ \(trainer.input.service\) \w.*, "),
+        ("dispatcher", ""),  # its workers go on without it
+    ],
+)
+def test_a_service_that_is_gone_does_not_keep_a_run_from_stopping(
+    lost: str, why: str, project: Project
+) -> None:
+    servers = serve_data()
+    request = project.request(
+        deterministic=False,
+        epochs=100_000,
+        input={"service": servers["dispatcher"].target},
+    )
+    checkpoints = project.folder / "work" / "checkpoints"
+
+    def strike() -> None:
+        while not list(checkpoints.glob("step-*")):
+            time.sleep(0.1)
+        servers[lost]._stop()
+        time.sleep(2)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=strike, daemon=True).start()
+    with pytest.raises(
+        ResumeError,
+        match=rf"{why}stopped after step \d+; its state is saved: run again",
+    ):
+        supervise(request, launch)
+    assert Checkpoints(checkpoints, 2).latest() is not None
 
 
 def serve_data() -> dict[str, Any]:
