@@ -5,6 +5,7 @@ TaxiwayError
     ├── DataError        the data cannot be read, typed, split or learnt from
     ├── AnomalyError     the data does not fit the schema
     ├── ModelError       the model function or what it returned is unusable
+    ├── CheckpointError  a checkpoint is damaged
     ├── StorageError     a file cannot be written
     ├── ResumeError      the step was asked to stop and has saved its state
     └── PushError        the model cannot be published
@@ -27,6 +28,10 @@ class AnomalyError(ComponentError):
 
 class ModelError(ComponentError):
     """The model function, or what it returned, is unusable."""
+
+
+class CheckpointError(ComponentError):
+    """A checkpoint is damaged: files are missing, cut off, or hold other bytes."""
 
 
 class StorageError(ComponentError):

@@ -249,6 +249,7 @@ def _run(
     progress = machine.restore_latest()
     if progress.step:
         log.info("going on after step %d", progress.step)
+    progress = progress.computed_in(session.plan.micro_batch_size)
     board = None
     if settings.tensorboard.enabled and session.ground.devices.is_chief:
         board = TensorBoard(
@@ -354,5 +355,6 @@ def _record(
         gpu_hours=round(progress.seconds * gpus / 3600, 6),
         energy_joules=None if energy is None or now is None else round(now - energy, 1),
         weight_digests=progress.digests,
+        micro_batches=progress.micro_batches,
         request=request,
     )

@@ -52,6 +52,9 @@ class TrainingRecord(Settings):
     """Of the processor's package, last attempt; None where the machine hides it."""
     weight_digests: tuple[tuple[int, str], ...]
     """`(step, sha256 of the weights)` at intervals; the last is the end's."""
+    micro_batches: tuple[tuple[int, int], ...] = ()
+    """`(step, micro_batch_size from there on)`; more than one where memory was too
+    little in the middle."""
     request: TrainingRequest
     """What was asked for."""
 

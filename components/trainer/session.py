@@ -1,5 +1,6 @@
 """Puts a training together: devices, model, input, step; and drives them for the loop."""
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -34,6 +35,7 @@ from components.trainer.split import Split
 from components.trainer.state import TrainState
 from components.trainer.step import Arithmetic, StepOptions, TrainingStep
 
+log = logging.getLogger(__name__)
 EVAL_BATCH_FACTOR = 8
 """No gradients are kept when evaluating: larger batches fit."""
 
@@ -90,6 +92,8 @@ class Session:
         """
         self.ground = ground
         self._checkpoints = checkpoints
+        self.saved: Progress | None = None
+        """Where the newest checkpoint of this attempt is, or that it went on from."""
         self.plan = _train_plan(ground)
         self.eval_plan = _eval_plan(ground, self.plan)
         with ground.strategy.scope():
@@ -286,23 +290,30 @@ class Session:
         counted = self._train_metrics.values()
         if self.ground.devices.is_chief:
             self._checkpoints.save({**self.state.named(), **counted}, progress)
+        self.saved = progress
 
     def restore_latest(self) -> Progress:
         """Go back to the newest checkpoint, and return where it is."""
-        found = self._checkpoints.latest()
+        if self._checkpoints.is_empty():
+            return Progress()
+        is_chief = self.ground.devices.is_chief
+        wanted = {**self.state.named(), **self._train_metrics.values()}
+        found = self._checkpoints.read_latest(wanted, may_move=is_chief)
         if found is None:
             return Progress()
-        counted = self._train_metrics.values()
-        values = found.values([*self.state.named(), *counted])
+        progress, values = found
         self.state.restore(values)
-        self._train_metrics.restore(values, is_chief=self.ground.devices.is_chief)
-        return found.progress
+        self._train_metrics.restore(values, is_chief=is_chief)
+        self.saved = progress
+        return progress
 
     def restore_best(self) -> None:
         """Take the weights of the best epoch, where they were kept."""
-        found = self._checkpoints.best()
-        if found is not None:
-            self.state.restore(found.values(list(self.state.named())))
+        values = self._checkpoints.read_best(self.state.named())
+        if values is None:
+            log.warning("exporting the last weights: those of the best epoch are gone")
+        else:
+            self.state.restore(values)
 
     def digest(self) -> str:
         """Return the digest of the weights."""

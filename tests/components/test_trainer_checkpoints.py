@@ -5,7 +5,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,12 @@ import tensorflow as tf
 
 from components.errors import ModelError
 from components.trainer.checkpoints import (
-    PROGRESS_FILE,
     WRITING,
     Checkpoint,
     Checkpoints,
     Progress,
 )
+from components.trainer.request import PROGRESS_FILE
 
 
 def values_at(step: int) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def holds(checkpoint: Checkpoint | None) -> int:
     """Read a checkpoint in full and return the step that its values are of."""
     assert checkpoint is not None
     step = checkpoint.progress.step
-    read = checkpoint.values(list(values_at(0)))
+    read = checkpoint.values(values_at(0))
     for name, value in values_at(step).items():
         np.testing.assert_array_equal(read[name], value)
         assert read[name].dtype == value.dtype
@@ -70,6 +70,7 @@ def test_a_checkpoint_gives_back_all_of_the_progress(tmp_path: Path) -> None:
         waited_s=0.25,
         after_first_s=0.75,
         skipped=(4,),
+        micro_batches=((0, 8), (5, 4)),
     )
     checkpoints.save(values_at(7), progress)
     found = checkpoints.latest()
@@ -166,11 +167,159 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
     found = checkpoints.latest()
     assert found is not None
     with pytest.raises(ModelError) as error:
-        found.values(["optimizer/0000/iteration", "trainable/0001/bias"])
+        found.values({**values_at(0), "trainable/0001/bias": np.float32(0)})
     assert str(error.value) == (
         f"{tmp_path}/step-00000001 is the checkpoint of another model: it has no "
         "trainable/0001/bias; remove it to begin anew"
     )
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (np.zeros((3, 4), np.float32), "[3, 2] float32, the model's is [3, 4] float32"),
+        (np.zeros((3, 2), np.float16), "[3, 2] float32, the model's is [3, 2] float16"),
+    ],
+)
+def test_a_checkpoint_whose_values_do_not_fit_is_of_another_model(
+    value: np.ndarray, words: str, tmp_path: Path
+) -> None:
+    checkpoints = Checkpoints(tmp_path, keep=2)
+    save(checkpoints, 1)
+    save(checkpoints, 2)
+    with pytest.raises(ModelError) as error:
+        checkpoints.read_latest(
+            {**values_at(0), "trainable/0000/kernel": value}, may_move=True
+        )
+    assert str(error.value) == (
+        f"{tmp_path}/step-00000002 is the checkpoint of another model: its "
+        f"trainable/0000/kernel is {words}; remove it to begin anew"
+    )
+    assert steps(checkpoints) == [1, 2]
+
+
+def test_a_change_of_the_micro_batch_is_noted_with_its_step() -> None:
+    begun = Progress().computed_in(64)
+    assert begun.micro_batches == ((0, 64),)
+    assert begun.computed_in(32).micro_batches == ((0, 32),)
+    later = replace(begun, step=7)
+    assert later.computed_in(64) == later
+    changed = later.computed_in(32)
+    assert changed.micro_batches == ((0, 64), (7, 32))
+    assert changed.computed_in(16).micro_batches == ((0, 64), (7, 16))
+    assert changed.computed_in(64) == later
+
+
+FILES = (PROGRESS_FILE, "values.index", "values.data-00000-of-00001")
+
+
+def truncate(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+def empty(file: Path) -> None:
+    file.write_bytes(b"")
+
+
+def overwrite(file: Path) -> None:
+    file.write_bytes(bytes(255 - byte for byte in file.read_bytes()))
+
+
+@pytest.mark.parametrize("damage", [truncate, empty, overwrite, Path.unlink])
+@pytest.mark.parametrize("name", FILES)
+def test_a_damaged_newest_checkpoint_is_passed_over_with_a_warning(
+    name: str,
+    damage: Callable[[Path], None],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    checkpoints = Checkpoints(tmp_path, keep=2)
+    save(checkpoints, 1)
+    save(checkpoints, 2)
+    damage(tmp_path / "step-00000002" / name)
+    found = checkpoints.read_latest(values_at(0), may_move=True)
+    assert found is not None
+    progress, values = found
+    assert (progress.step, values["optimizer/0000/iteration"]) == (1, 1)
+    if (name, damage) == (PROGRESS_FILE, Path.unlink):
+        return  # as of a run that was killed: it was never complete
+    [record] = caplog.records
+    assert record.levelname == "WARNING"
+    assert record.message.startswith(f"{tmp_path}/step-00000002 is damaged (")
+    assert record.message.endswith("): taking the one before it")
+    save(checkpoints, 2)  # the same step again, and the one after it
+    save(checkpoints, 3)
+    assert steps(checkpoints) == [2, 3]
+    assert holds(checkpoints.latest()) == 3
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_no_wrong_byte_gives_wrong_values(name: str, tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, keep=1)
+    save(checkpoints, 2, history=({"val_loss": 0.5},))
+    file = tmp_path / "step-00000002" / name
+    right, num_noticed = file.read_bytes(), 0
+    for place in range(len(right)):
+        wrong = bytearray(right)
+        wrong[place] ^= 0x10
+        file.write_bytes(wrong)
+        found = checkpoints.read_latest(values_at(0), may_move=False)
+        if found is None:
+            num_noticed += 1
+            continue
+        assert found[0] == Progress(step=2, history=({"val_loss": 0.5},))
+        for key, value in values_at(2).items():
+            np.testing.assert_array_equal(found[1][key], value)
+    assert num_noticed > 10
+
+
+def test_where_all_are_damaged_training_begins_anew(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    checkpoints = Checkpoints(tmp_path, keep=2)
+    for step in (1, 2):
+        save(checkpoints, step)
+        (tmp_path / f"step-{step:08d}" / "values.index").unlink()
+    assert not checkpoints.is_empty()
+    assert checkpoints.read_latest(values_at(0), may_move=True) is None
+    assert caplog.messages[-1] == "no checkpoint can be read: beginning anew"
+    assert checkpoints.is_empty()
+
+
+def test_only_one_of_several_workers_sets_a_damaged_one_aside(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, keep=2)
+    save(checkpoints, 1)
+    (tmp_path / "step-00000001" / "values.index").unlink()
+    assert checkpoints.read_latest(values_at(0), may_move=False) is None
+    assert not checkpoints.is_empty()
+
+
+def test_what_cannot_be_read_for_another_reason_is_not_called_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files may be whole: nothing is set aside."""
+    checkpoints = Checkpoints(tmp_path, keep=2)
+    save(checkpoints, 1)
+
+    def refuse(_: str) -> None:
+        raise tf.errors.PermissionDeniedError(None, None, "/x; Permission denied")
+
+    monkeypatch.setattr(tf.train, "load_checkpoint", refuse)
+    with pytest.raises(tf.errors.PermissionDeniedError):
+        checkpoints.read_latest(values_at(0), may_move=True)
+    assert steps(checkpoints) == [1]
+
+
+def test_a_damaged_best_checkpoint_is_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    checkpoints = Checkpoints(tmp_path, keep=1)
+    save(checkpoints, 1, epoch=1, history=({"val_loss": 1.0},), best_epoch=0)
+    values = checkpoints.read_best(values_at(0))
+    assert values is not None
+    truncate(tmp_path / "step-00000001" / "values.data-00000-of-00001")
+    assert checkpoints.read_best(values_at(0)) is None
+    assert caplog.messages[-1].endswith("the weights of the best epoch are lost")
 
 
 def test_clear_removes_all(tmp_path: Path) -> None:

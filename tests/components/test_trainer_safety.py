@@ -105,6 +105,7 @@ def test_an_undisturbed_run_exports_a_model_with_its_record(
     assert losses[-1] < losses[0]
     assert undisturbed.record.num_steps == 3 * STEPS_PER_EPOCH
     assert undisturbed.record.deterministic
+    assert undisturbed.record.micro_batches == ((0, 64),)
 
 
 def test_a_training_from_a_disk_cache_is_the_same_and_leaves_nothing_of_it(
@@ -133,6 +134,20 @@ def test_a_run_that_was_killed_and_resumed_ends_with_the_same_weights(
     project.train()
     assert project.record.weight_digests == undisturbed.record.weight_digests
     assert project.summary["history"] == undisturbed.summary["history"]
+
+
+def test_a_run_goes_on_from_the_checkpoint_before_a_damaged_one(
+    project: Project, undisturbed: Project
+) -> None:
+    with pytest.raises(ModelError, match="killed by SIGKILL"):
+        project.train({"kind": "signal", "signal": signal.SIGKILL, "at": 60})
+    checkpoints = project.folder / "work" / "checkpoints"
+    newest = max(checkpoints.glob("step-*"))
+    data = newest / "values.data-00000-of-00001"
+    data.write_bytes(data.read_bytes()[:-100])
+    project.train()
+    assert (checkpoints / f"damaged-{newest.name}").is_dir()
+    assert project.record.weight_digests == undisturbed.record.weight_digests
 
 
 @pytest.mark.parametrize("step", [1, STEPS_PER_EPOCH + 5, AT_RANDOM])
@@ -191,6 +206,7 @@ def test_out_of_memory_halves_the_micro_batch_and_keeps_the_effective_batch(
     """T3: a batch that is too large is computed in parts; the result is the same."""
     shrunk = project.train({"kind": "memory", "over": 16})
     assert [time.micro_batch_size for time in shrunk.times] == [64, 32]
+    assert project.record.micro_batches == ((0, 16),)  # it never got through a step
     assert "injected" in shrunk.times[0].reason
     summary = project.summary
     assert (summary["micro_batch_size"], summary["accumulation"]) == (16, 4)
