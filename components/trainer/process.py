@@ -269,6 +269,9 @@ def _run(
     finally:
         if board is not None:
             board.close()
+    # What takes a while and may fail comes now: an export, of a model built anew.
+    if session.saved is None or session.saved.step != progress.step:
+        machine.save(progress)
     if served is not None:
         progress = served.with_waits(progress)
     if session.step.num_traces > len(session.step.functions):

@@ -136,6 +136,20 @@ def test_a_run_that_was_killed_and_resumed_ends_with_the_same_weights(
     assert project.summary["history"] == undisturbed.summary["history"]
 
 
+def test_a_killed_export_is_gone_on_with_and_no_step_is_trained_again(
+    project: Project, undisturbed: Project
+) -> None:
+    with pytest.raises(ModelError, match="killed by SIGKILL; run again to go on"):
+        project.train({"kind": "export"})
+    saved = Checkpoints(project.folder / "work" / "checkpoints", 2).latest()
+    assert saved is not None
+    assert saved.progress.step == 3 * STEPS_PER_EPOCH
+    project.train()
+    assert project.record.seconds == round(saved.progress.seconds, 3)
+    assert project.record.weight_digests == undisturbed.record.weight_digests
+    assert project.summary["history"] == undisturbed.summary["history"]
+
+
 def test_a_run_goes_on_from_the_checkpoint_before_a_damaged_one(
     project: Project, undisturbed: Project
 ) -> None:
