@@ -89,7 +89,7 @@ def launch(request: TrainingRequest, stop_limit_s: float = STOP_LIMIT_S) -> Ende
         path.unlink(missing_ok=True)
     killed_before, begun_at = _kills_for_memory(), output.size()
     content, children, pipes = request.model_dump_json(), [], []
-    for variables in _environments(request):
+    for variables in environments(request):
         pipe = context.Pipe(duplex=False)
         arguments = (content, variables, output, pipe[1])
         children.append(context.Process(target=_child, args=arguments))
@@ -124,7 +124,7 @@ def launch(request: TrainingRequest, stop_limit_s: float = STOP_LIMIT_S) -> Ende
     )
 
 
-def _environments(request: TrainingRequest) -> list[dict[str, str]]:
+def environments(request: TrainingRequest) -> list[dict[str, str]]:
     """Return what each process's environment holds beside this one's."""
     inherited = {
         name: os.environ[name]

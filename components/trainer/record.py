@@ -153,25 +153,61 @@ def digests(request: TrainingRequest) -> Digests:
     return Digests(data=data_digest(request), transform=transform_digest(request))
 
 
-def differences(record: TrainingRecord, now: Mapping[str, Any]) -> list[str]:
+def differences(was: TrainingRecord, now: Mapping[str, Any]) -> list[str]:
     """Say in what a replay differs from the record before it begins.
 
     Args:
-        record: What was.
+        was: The record.
         now: The same fields as they are today.
     """
     lines = []
     for name, value in now.items():
-        was = getattr(record, name)
-        if isinstance(was, dict):
+        before = getattr(was, name)
+        if isinstance(before, dict):
             lines += [
-                f"{key}: was {was.get(key) or 'none'}, is {value.get(key) or 'none'}"
-                for key in sorted(was.keys() | value.keys())
-                if was.get(key) != value.get(key)
+                f"{key}: was {before.get(key) or 'none'}, is {value.get(key) or 'none'}"
+                for key in sorted(before.keys() | value.keys())
+                if (before.get(key) or "") != (value.get(key) or "")
             ]
-        elif was != value:
-            lines.append(f"{name.replace('_', ' ')}: was {was}, is {value}")
+        elif before != value:
+            lines.append(
+                f"{name.replace('_', ' ')}: was {_words(before)}, is {_words(value)}"
+            )
     return lines
+
+
+def _words(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def decided(made: TrainingRecord) -> dict[str, Any]:
+    """Return the fields of a record that say how its training computed."""
+    names = (
+        "devices",
+        "strategy",
+        "num_replicas",
+        "precision",
+        "xla",
+        "accumulation",
+        "micro_batch_size",
+    )
+    return {name: getattr(made, name) for name in names}
+
+
+def change_of_micro_batch(made: TrainingRecord) -> str | None:
+    """Say why a replay cannot be equal; None where the micro-batch stayed the same.
+
+    A sum over other parts of a batch is rounded another way, and a replay computes
+    all steps in the micro-batches that the training ended with.
+    """
+    if len(made.micro_batches) < 2:
+        return None
+    (_, before), (step, after) = made.micro_batches[-2:]
+    return (
+        f"memory was too little after step {step:,}: until there a replica computed "
+        f"{before:,} examples at once, then {after:,}; a replay takes {after:,} for all "
+        "steps and cannot be equal bit by bit"
+    )
 
 
 def first_difference(

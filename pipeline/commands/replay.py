@@ -1,8 +1,11 @@
 """`taxiway replay`: train a published version again from its record, and compare."""
 
 import argparse
+import hashlib
 import json
 import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +22,7 @@ from serving.server.quiet import quiet
 
 if TYPE_CHECKING:
     from components.trainer.record import TrainingRecord
+    from components.trainer.request import Digests
 
 DIFFERENT = 3
 REPLAY_FOLDER = "replay"
@@ -50,18 +54,18 @@ def run(args: argparse.Namespace) -> int:
     quiet(folder / LOG_FILE)
     console = Console(highlight=False, stderr=args.json)
     was = _read(version)
-    changed = what_differs(was)
-    for line in changed:
+    today = look(was)
+    for line in today.differences:
         console.print(f"[yellow]differs:[/] {escape(line)}", soft_wrap=True)
-    if not was.deterministic:
-        console.print("trainer.deterministic was off: small differences are expected")
+    for line in doubts(was, today):
+        console.print(escape(line), soft_wrap=True)
     console.print(
         f"training version {args.version} again, {was.num_steps:,} steps; "
         f"log: {folder / LOG_FILE}",
         soft_wrap=True,
     )
-    now = train_again(was, folder)
-    return _report(args, console, changed, was, now)
+    now = train_again(was, today, own_folder(folder, was, today))
+    return _report(args, console, today.differences, was, now)
 
 
 def _read(version: Path) -> "TrainingRecord":
@@ -83,39 +87,80 @@ def _read(version: Path) -> "TrainingRecord":
         ) from error
 
 
-def what_differs(was: "TrainingRecord") -> list[str]:
+@dataclass(frozen=True)
+class Today:
+    """What a version would be trained of and on now."""
+
+    digests: "Digests"
+    differences: tuple[str, ...]
+    """From the record, a line for each."""
+
+
+def look(was: "TrainingRecord") -> Today:
     """Say in what today differs from the record.
 
     Raises:
         ReplayError: What was trained on is gone.
+        ModelError: The devices that the settings demand are.
     """
     from components.errors import DataError
     from components.trainer import record
+    from components.trainer.foresight import foresee
 
     request = was.request
     if not Path(request.transform_output).is_dir():
         raise ReplayError(f"the Transform graph is gone: {request.transform_output}")
     try:
-        data = record.data_digest(request)
+        digests = record.digests(request)
     except DataError as error:
         raise ReplayError(f"what was trained on is gone: {error}") from error
     commit, dirty = record.git_state(request.project_root)
     now = {
-        "data_digest": data,
-        "transform_digest": record.transform_digest(request),
+        "data_digest": digests.data,
+        "transform_digest": digests.transform,
         "git_commit": commit,
         "git_dirty": dirty,
         "libraries": record.libraries(),
+        **foresee(request),
     }
-    return record.differences(was, now)
+    return Today(digests, tuple(record.differences(was, now)))
 
 
-def train_again(was: "TrainingRecord", folder: Path) -> "TrainingRecord":
+def doubts(was: "TrainingRecord", today: Today) -> list[str]:
+    """Say why the two trainings may not be equal."""
+    from components.trainer.record import change_of_micro_batch
+
+    lines = []
+    if not was.deterministic:
+        lines.append("trainer.deterministic was off: small differences are expected")
+    if today.differences:
+        lines.append("equal bit by bit can only be expected where nothing differs")
+    if changed := change_of_micro_batch(was):
+        lines.append(changed)
+    return lines
+
+
+def own_folder(folder: Path, was: "TrainingRecord", today: Today) -> Path:
+    """Return the folder of this replay, and remove those of others of the version.
+
+    An interrupted replay is gone on with: only where the record is the same, and what
+    differs from it.
+    """
+    asked = "\n".join([was.model_dump_json(), *today.differences])
+    own = folder / hashlib.sha256(asked.encode()).hexdigest()[:16]
+    for path in folder.glob("*/"):
+        if path != own:
+            shutil.rmtree(path, ignore_errors=True)
+    return own
+
+
+def train_again(was: "TrainingRecord", today: Today, folder: Path) -> "TrainingRecord":
     """Train in a folder of its own and return the new record.
 
     Raises:
         ModelError: Training failed.
         ResumeError: It was asked to stop; the next replay goes on.
+        StorageError: The folder cannot be written.
     """
     from components.trainer.processes import launch
     from components.trainer.record import TrainingRecord
@@ -130,7 +175,7 @@ def train_again(was: "TrainingRecord", folder: Path) -> "TrainingRecord":
             "export_dir": done["model"],
             "log_dir": done["log"],
             "progress_file": None,
-            "digests": None,
+            "digests": today.digests,
         }
     )
     supervise(request, launch)
@@ -142,12 +187,16 @@ def train_again(was: "TrainingRecord", folder: Path) -> "TrainingRecord":
 def _report(
     args: argparse.Namespace,
     console: Console,
-    changed: list[str],
+    changed: Sequence[str],
     was: "TrainingRecord",
     now: "TrainingRecord",
 ) -> int:
-    from components.trainer.record import first_difference
+    from components.trainer.record import decided, differences, first_difference
 
+    # What only training has shown: XLA, and memory that was too little.
+    new = [line for line in differences(was, decided(now)) if line not in changed]
+    for line in new:
+        console.print(f"[yellow]differed:[/] {escape(line)}", soft_wrap=True)
     parted = first_difference(was.weight_digests, now.weight_digests)
     if args.json:
         print(
@@ -157,7 +206,7 @@ def _report(
                     "equal": parted is None,
                     "equal_until_step": was.num_steps if parted is None else parted[0],
                     "different_at_step": None if parted is None else parted[1],
-                    "differences": changed,
+                    "differences": [*changed, *new],
                 }
             )
         )

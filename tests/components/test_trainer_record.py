@@ -17,7 +17,9 @@ from components.trainer.process import _record
 from components.trainer.record import (
     CHUNK_BYTES,
     TrainingRecord,
+    change_of_micro_batch,
     data_digest,
+    decided,
     differences,
     digest_of_files,
     digests,
@@ -120,16 +122,53 @@ def test_each_difference_is_a_line_with_both_values() -> None:
         "git_dirty": False,
         "data_digest": "d2",
         "num_replicas": 4,
+        "devices": ("A100", "A100"),
     }
     assert differences(record(), now) == [
         "git commit: was c0ffee, is beef",
         "data digest: was d1, is d2",
         "num replicas: was 1, is 4",
+        "devices: was H200, is A100, A100",
     ]
 
 
+def test_how_a_training_computed_is_compared_with_how_another_did() -> None:
+    other = record(xla="whole", accumulation=2, micro_batch_size=4, seconds=2.0)
+    assert differences(record(), decided(record())) == []
+    assert differences(record(), decided(other)) == [
+        "xla: was off, is whole",
+        "accumulation: was 1, is 2",
+        "micro batch size: was 8, is 4",
+    ]
+
+
+def test_a_training_in_equal_micro_batches_can_be_replayed() -> None:
+    """Older records do not say it."""
+    assert change_of_micro_batch(record()) is None
+    assert change_of_micro_batch(record(micro_batches=[(0, 8)])) is None
+
+
+def test_a_training_that_changed_its_micro_batch_cannot_be_replayed_bit_by_bit() -> (
+    None
+):
+    made = record(micro_batches=[(0, 4096), (1200, 2048)])
+    assert change_of_micro_batch(made) == (
+        "memory was too little after step 1,200: until there a replica computed 4,096 "
+        "examples at once, then 2,048; a replay takes 2,048 for all steps and cannot be "
+        "equal bit by bit"
+    )
+
+
 def test_libraries_are_compared_one_by_one_and_absent_ones_are_none() -> None:
-    now = {"libraries": {"python": "3.11", "tensorflow": "2.22", "cuda": "", "d": "5"}}
+    now = {
+        "libraries": {
+            "python": "3.11",
+            "tensorflow": "2.22",
+            "cuda": "",
+            "d": "5",
+            "driver": "",
+        }
+    }
     assert differences(record(), now) == [
         "cuda: was 12.5, is none",
         "d: was none, is 5",

@@ -230,6 +230,12 @@ def test_out_of_memory_halves_the_micro_batch_and_keeps_the_effective_batch(
     )
 
 
+def test_out_of_memory_in_the_middle_is_noted_for_a_replay(project: Project) -> None:
+    project.train({"kind": "memory", "over": 32, "from": 30})
+    last_checkpoint = 22
+    assert project.record.micro_batches == ((0, 64), (last_checkpoint, 32))
+
+
 def test_an_address_space_limit_takes_the_process_but_not_the_run(
     project: Project,
 ) -> None:

@@ -8,7 +8,7 @@ it strikes, so that the next attempt goes through:
 {"kind": "hang", "tell": 1234, "at": 37}     sends SIGTERM there and never comes back
 {"kind": "gone", "folder": "…", "at": 37}    puts a file into the place of a folder
 {"kind": "export"}                           kills its process when built to be exported
-{"kind": "memory", "over": 16}               refuses batches of more examples, for ever
+{"kind": "memory", "over": 16, "from": 3}    refuses more examples from a batch on
 {"kind": "limit", "bytes": 200000000}        address space that is left in a layer
 ```
 """
@@ -115,13 +115,18 @@ class Fault(keras.layers.Layer):
 
     def _strike(self, size: Any) -> Any:
         self._batches += 1
-        if self._fault["kind"] == "memory" and size > self._fault["over"]:
-            raise MemoryError(f"injected: {size} examples")
-        if self._batches == self._fault.get("at"):
+        fault = self._fault
+        if fault["kind"] == "memory" and self._batches >= fault.get("from", 0):
+            self._refuse(size)
+        if self._batches == fault.get("at"):
             with contextlib.suppress(FileNotFoundError):  # another worker was first
                 self._file.unlink()
-                _STRIKES[self._fault["kind"]](self._fault)
+                _STRIKES[fault["kind"]](fault)
         return np.float32(0)
+
+    def _refuse(self, size: Any) -> None:
+        if size > self._fault["over"]:
+            raise MemoryError(f"injected: {size} examples")
 
 
 def _hang(fault: dict[str, Any]) -> None:
