@@ -28,7 +28,7 @@ from components.trainer.request import (
 from components.trainer.supervisor import Ended
 
 log = logging.getLogger(__name__)
-PRELOAD = "components.trainer.process"
+PRELOAD = "components.trainer.preload"
 TAIL_BYTES = 20_000
 STOP_LIMIT_S = 300.0
 """What an attempt has to end when it is asked to: a long step, an evaluation and the
@@ -177,6 +177,7 @@ def _left(request: TrainingRequest) -> list[Outcome]:
 def _child(
     request: str, variables: dict[str, str], output: Output, answer: Connection
 ) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     output.take_over()
     # The fork server's environment is that of its start.
     os.environ.pop(TF_CONFIG, None)
@@ -196,6 +197,23 @@ def die_with_parent() -> None:
     if parent is not None:
         wait([parent.sentinel])
         os._exit(1)
+
+
+def outlive_sigterm() -> None:
+    """Let this fork server live on when its whole group or service is told to stop.
+
+    `timeout`, systemd and batch systems tell all processes. Without its server nobody
+    would hear how a process ends that saves its state meanwhile. A child that is told
+    before it has a handler of its own ends.
+    """
+    server = os.getpid()
+
+    def hear(number: int, _: object) -> None:
+        if os.getpid() != server:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+    signal.signal(signal.SIGTERM, hear)
 
 
 @dataclass

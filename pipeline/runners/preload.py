@@ -7,6 +7,7 @@ initialise TensorFlow's devices, for each step configures its own.
 import os
 from importlib import import_module
 
+from components.trainer.processes import outlive_sigterm
 from pipeline.runners.output import LOG_VARIABLE, redirect
 
 
@@ -18,7 +19,6 @@ def _preload() -> None:
     missing = [name for name, value in vars(tfx.components).items() if value is None]
     if missing:
         raise RuntimeError(f"TFX came without {', '.join(missing)}: broken install")
-    # Training processes are forked from here, too.
     for module in ("pipeline.runners.launch", "components.trainer.process"):
         import_module(module)
 
@@ -26,5 +26,6 @@ def _preload() -> None:
     os.environ["TF_USE_LEGACY_KERAS"] = "0"
 
 
+outlive_sigterm()
 redirect(os.environ.pop(LOG_VARIABLE))
 _preload()

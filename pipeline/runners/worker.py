@@ -2,6 +2,7 @@
 
 import logging
 import os
+import signal
 import tempfile
 import threading
 import traceback
@@ -21,6 +22,7 @@ from serving.errors import TaxiwayError
 
 def work(job: Job, answer: Connection) -> None:
     """Run the job and send an `Outcome` or a `Failure`."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     redirect(str(job.log))
     threading.Thread(target=die_with_parent, daemon=True).start()
     with _own_temporary_files():

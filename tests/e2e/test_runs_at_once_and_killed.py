@@ -36,11 +36,15 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def start(project: Path) -> "subprocess.Popen[str]":
+def start(project: Path, *overrides: str) -> "subprocess.Popen[str]":
     temporary = project / "tmp"
     temporary.mkdir(exist_ok=True)
     return subprocess.Popen(
-        [sys.executable, "-m", "pipeline", "-c", str(project), "run"],
+        [
+            *(sys.executable, "-m", "pipeline", "-c", str(project), "run"),
+            *(word for override in overrides for word in ("--set", override)),
+        ],
+        start_new_session=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -116,6 +120,19 @@ def test_a_run_killed_in_the_middle_goes_on_where_it_stopped(project: Path) -> N
     assert "cached" in lines["SchemaGen"]
     assert "cached" not in lines["Trainer"]
     assert ModelRepository(project / "models", "small").versions() == [1]
+
+
+def test_a_run_whose_processes_are_all_told_to_stop_can_be_gone_on_with(
+    project: Path,
+) -> None:
+    """`timeout`, systemd and batch systems tell the whole group."""
+    told = start(project, "trainer.epochs=100000", "trainer.checkpoints.every_s=1")
+    training = project / ".taxiway" / "training"
+    wait_for(lambda: any(training.glob("*/checkpoints/step-*")), "checkpoint")
+    os.killpg(told.pid, signal.SIGTERM)
+    shown, _ = told.communicate(timeout=TIMEOUT_S)
+    assert told.returncode == 75, shown
+    assert "its state is saved: run again to go on" in shown
 
 
 PREEMPTED_MODEL = """
