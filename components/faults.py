@@ -77,13 +77,13 @@ def storage_fault(
         folder: What was written to, where the exception does not say.
         root: The folder of the user's project: what its code writes is its own affair.
     """
+    number: int | None = None
+    path: object = None
     if isinstance(error, OSError):
         number, path = error.errno, error.filename
-        if root is not None and _place(error, root):
-            return None
-    else:
+    elif type(error).__module__.startswith("tensorflow."):
         number, path = _storage_words(str(error))
-    if number not in REMEDIES:
+    if number not in REMEDIES or (root is not None and _place(error, root)):
         return None
     where = folder if path is None else path
     return f"{where}: {os.strerror(number)}; {REMEDIES[number]}, then run again"

@@ -55,6 +55,13 @@ def test_an_error_in_the_projects_code_names_file_line_and_function(
     assert sentence(caught.value, tmp_path / "other") == "KeyError: 'x'"
 
 
+class LibraryError(Exception):
+    """An error as TensorFlow raises it: known by where its class is."""
+
+
+LibraryError.__module__ = "tensorflow.python.framework.errors_impl"
+
+
 def raised(source: str, file: Path) -> BaseException:
     """Run a file's source and return what it raises."""
     file.write_text(source)
@@ -102,14 +109,14 @@ def test_an_exit_is_told_as_one_with_its_place(
             "/run: Permission denied; let this user read and write it, then run again",
         ),
         (
-            RuntimeError("{{node SaveV2}} /run/values.data; Read-only file system"),
+            LibraryError("{{node SaveV2}} /run/values.data; Read-only file system"),
             (
                 "/run/values.data: Read-only file system; mount it writable, or move the "
                 "project, then run again"
             ),
         ),
         (
-            RuntimeError("Disk quota exceeded [Op:SaveV2]"),
+            LibraryError("Disk quota exceeded [Op:SaveV2]"),
             (
                 "/work: Disk quota exceeded; free some space there, or ask for a larger "
                 "quota, then run again"
@@ -129,6 +136,8 @@ def test_a_disk_that_takes_nothing_is_told_with_its_path_and_what_to_do(
         FileNotFoundError(errno.ENOENT, "No such file or directory", "/run/x"),
         RuntimeError("OOM when allocating tensor"),
         OSError("without a number"),
+        LibraryError("OOM when allocating tensor"),
+        ValueError("no city: Permission denied"),
     ],
 )
 def test_other_errors_are_none_of_a_disks(error: BaseException) -> None:
