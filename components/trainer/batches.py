@@ -76,8 +76,9 @@ class BatchPlan:
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield example numbers and mask of each chunk, both of `chunk_shape`.
 
-        The mask is 0 where a batch is filled up; it is filled with examples from the
-        beginning of the order, for statistics of the batch should see real ones.
+        The mask is 0 where a batch is filled up. It is filled with its own examples
+        again: statistics of the batch should see real ones, and a NaN in an example
+        of another batch must not make this one bad.
 
         Args:
             order: [num_examples] int64, the order of this epoch.
@@ -88,7 +89,9 @@ class BatchPlan:
         for chunk in range(first_chunk, self.chunks_per_epoch):
             places = np.arange(chunk * size, (chunk + 1) * size)
             mask = (places < kept).astype(np.float32)
-            numbers = order[places % len(order)]
+            first = (kept - 1) // self.batch_size * self.batch_size
+            again = first + (places - first) % (kept - first)
+            numbers = order[np.where(places < kept, places, again)]
             yield numbers.reshape(self.chunk_shape), mask.reshape(self.chunk_shape)
 
 

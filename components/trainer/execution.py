@@ -96,16 +96,19 @@ class Execution:
 
     def _on_replica(self, chunk: Mapping[str, Any], number: Any, wishes: Any) -> Any:
         batch = {name: value[number] for name, value in chunk.items() if name != "row"}
-        report, own, prediction, wishes = self._step.run(batch, wishes)
+        report, prediction, wishes = self._step.run(batch, wishes)
         flat = {
             name: tf.reshape(value, [-1, *value.shape[2:]])
             for name, value in batch.items()
         }
+        examples = self._reader.read(flat)
+        # As Keras' loss tracker: the batch's loss, as often as it has examples.
+        size = tf.reduce_sum(examples.mask)
         self._metrics.update(
             self._step.local_replica(),
-            self._reader.read(flat),
+            examples,
             prediction,
-            (own.numerator, own.denominator),
+            (report.loss * size, size),
             counts=~report.bad,
         )
         return report, wishes

@@ -177,6 +177,13 @@ def compiled_loss(model: keras.Model, label: Any, prediction: Any) -> keras.Loss
     return get_loss(loss, label, prediction)
 
 
+def compiled_loss_weight(model: keras.Model) -> float:
+    """Return what the loss is multiplied by; a model has one loss."""
+    given = model._compile_loss  # noqa: SLF001  None where compile has no loss
+    weights = keras.tree.flatten(getattr(given, "_user_loss_weights", None) or 1.0)
+    return float(weights[0])
+
+
 def compiled_metrics(
     model: keras.Model, label: Any, prediction: Any
 ) -> tuple[CompileMetrics, CompileMetrics]:
@@ -192,8 +199,47 @@ def compiled_metrics(
         metrics = keras.tree.map_structure(_own_copy, getattr(given, kind, None))
         metric = CompileMetrics(None, metrics, output_names=names)
         metric.build(label, prediction)
+        _build_late(metric.metrics, label, prediction)
         made.append(metric)
     return made[0], made[1]
+
+
+def _build_late(metrics: Sequence[keras.Metric], label: Any, prediction: Any) -> None:
+    """Let metrics make the variables now that they would make when first updated."""
+    for metric in metrics:
+        if getattr(metric, "_built", True) is False:
+            metric._build(label.shape, prediction.shape)  # noqa: SLF001
+            metric._built = True  # noqa: SLF001
+
+
+def metric_names(model: keras.Model) -> list[str]:
+    """Return the names of the metrics that a model was compiled with, where known."""
+    given = model._compile_metrics  # noqa: SLF001  None where it has none
+    kinds = ("_user_metrics", "_user_weighted_metrics")
+    metrics = keras.tree.flatten([getattr(given, kind, None) for kind in kinds])
+    names = [
+        getattr(metric, "name", getattr(metric, "__name__", metric))
+        for metric in metrics
+    ]
+    return [name for name in names if isinstance(name, str)]
+
+
+def assigned_weights(model: keras.Model) -> list[str]:
+    """Return the trainable weights that a model assigns to when it is called."""
+    zeros = {
+        tensor.name: np.zeros(
+            (2, *(size or 1 for size in tensor.shape[1:])), tensor.dtype
+        )
+        for tensor in model.inputs
+    }
+    given = zeros if len(zeros) > 1 else next(iter(zeros.values()))
+    with keras.StatelessScope() as scope:
+        model(given, training=True)
+    return [
+        variable.path
+        for variable in model.trainable_variables
+        if scope.get_current_value(variable) is not None
+    ]
 
 
 def _own_copy(metric: Any) -> Any:

@@ -179,6 +179,8 @@ class Loop:
         self._own_step_s = 0.0
         self._agreed_step_s: float | None = None
         self._num_calls = 0
+        self._num_steps = 0
+        self._num_moved = 0
         self._wished = np.zeros(3, np.float32)
 
     def run(self, progress: Progress) -> Progress:
@@ -199,6 +201,7 @@ class Loop:
             waited = self._clock() - begun
             progress = self._count_wait(progress, waited)
             progress = self._run_chunk(progress, chunk)
+        self._check_overflow()
         return progress
 
     def _next(self, chunks: Iterator[Any], progress: Progress) -> Any:
@@ -255,6 +258,8 @@ class Loop:
         seconds = self._clock() - begun
         steps = last - first
         self._agree(done.wishes, seconds / steps)
+        self._num_steps += steps
+        self._num_moved += int(np.isfinite(done.gradient_norm).sum())
         progress = self._handle_bad(progress, chunk, done, first - start)
         plan = self._schedule.plan
         kept = min(last * plan.batch_size, plan.num_examples) - first * plan.batch_size
@@ -311,6 +316,7 @@ class Loop:
             **self._machine.epoch_metrics(),
             **{f"val_{name}": v for name, v in self._machine.evaluate().items()},
         }
+        self._check_epoch(progress, measured)
         best = progress.best_epoch
         if measured["val_loss"] < progress.best_loss:
             best = progress.epoch
@@ -323,6 +329,32 @@ class Loop:
         )
         self._observer.epoch_done(progress)
         return progress
+
+    def _check_epoch(self, progress: Progress, measured: Mapping[str, float]) -> None:
+        """Refuse to go on from an epoch that taught nothing, or cannot be judged."""
+        number = progress.epoch + 1
+        first = progress.step - self._schedule.plan.steps_per_epoch
+        skipped = sum(step > first for step in progress.skipped)
+        if skipped == self._schedule.plan.steps_per_epoch:
+            raise ModelError(
+                f"every step of epoch {number} was skipped, for none was finite; the "
+                "log says why of each"
+            )
+        stops = self._schedule.settings.nan_policy == "stop"
+        if stops and not math.isfinite(measured["val_loss"]):
+            raise ModelError(
+                f"the eval split's loss is {measured['val_loss']} after epoch {number}, "
+                "though training is finite: look for values that are not finite in the "
+                "eval split; trainer.nan_policy: skip would go on without judging epochs"
+            )
+
+    def _check_overflow(self) -> None:
+        if self._num_steps and not self._num_moved:
+            raise ModelError(
+                f"all {self._num_steps} steps overflowed float16, so the weights are as "
+                "they were: a smaller learning rate, or precision: mixed_bfloat16, or "
+                "more steps for the loss scale to fall"
+            )
 
     def _save_if_due(self, progress: Progress) -> None:
         wants_save, wants_stop, _ = self._wished

@@ -137,7 +137,9 @@ class Metrics:
         for metric, values in ((self._plain, plain), (self._weighted, weighted)):
             if values:
                 found = metric.stateless_result(values)
-                results.update({name: float(value) for name, value in found.items()})
+                for name, value in scalars(found).items():
+                    # As Keras names a metric that stands in both lists.
+                    results[f"weighted_{name}" if name in results else name] = value
         return results
 
     def _summed(self) -> list[Any]:
@@ -171,3 +173,15 @@ class Metrics:
             variable.value
         )
         return components
+
+
+def scalars(found: Mapping[str, Any]) -> dict[str, float]:
+    """Return each value as a number; those of a vector as `name_0`, `name_1` and on."""
+    flat: dict[str, float] = {}
+    for name, value in found.items():
+        numbers = np.ravel(np.asarray(value, np.float64)).tolist()
+        if np.ndim(value) == 0:
+            flat[name] = numbers[0]
+        else:
+            flat |= {f"{name}_{index}": number for index, number in enumerate(numbers)}
+    return flat

@@ -9,7 +9,12 @@ import keras
 from components.errors import ModelError
 from components.trainer import precision, wide_and_deep
 from components.trainer.inputs import ModelInputs
-from components.trainer.keras_internals import inner_optimizer, overrides_training
+from components.trainer.keras_internals import (
+    assigned_weights,
+    inner_optimizer,
+    metric_names,
+    overrides_training,
+)
 
 LOSSES = {
     "binary": "binary_crossentropy",
@@ -45,7 +50,7 @@ def build(inputs: ModelInputs) -> keras.Model:
             loss=LOSSES[inputs.label_kind],
             weighted_metrics=list(METRICS[inputs.label_kind]),
         )
-    _check_training(model, name)
+    check_training(model, name)
     return model
 
 
@@ -71,10 +76,35 @@ def check_model(model: keras.Model, inputs: ModelInputs, name: str) -> None:
             f"trainer.model: {name} has outputs of shape {shapes}, allowed: one of "
             f"shape (None, {inputs.num_outputs}) for a {inputs.label_kind} label"
         )
+    _check_structure(model, name)
     precision.check_outputs(model, name)
 
 
-def _check_training(model: keras.Model, name: str) -> None:
+def _check_structure(model: keras.Model, name: str) -> None:
+    """Refuse dicts that the training step would not take apart as the user means."""
+    outputs = getattr(model, "output", None)
+    if isinstance(outputs, dict | list | tuple):
+        raise ModelError(
+            f"trainer.model: {name} returns its output inside a "
+            f"{type(outputs).__name__}, allowed: the tensor itself, "
+            "`keras.Model(inputs, output)`"
+        )
+    inputs = getattr(model, "input", None)
+    if isinstance(inputs, dict):
+        for key, tensor in inputs.items():
+            if key != tensor.name:
+                raise ModelError(
+                    f"trainer.model: {name} has the input {tensor.name!r} under the "
+                    f"key {key!r}, allowed: the key that is the keras.Input's name"
+                )
+
+
+def check_training(model: keras.Model, name: str) -> None:
+    """Refuse what the training step would do in another way than `fit`.
+
+    Raises:
+        ModelError: The message says what, and what to do instead.
+    """
     method = overrides_training(model)
     if method is not None:
         raise ModelError(
@@ -91,6 +121,18 @@ def _check_training(model: keras.Model, name: str) -> None:
         )
     if not model.trainable_variables:
         raise ModelError(f"trainer.model: {name} returned a model without weights")
+    if "loss" in metric_names(model):
+        raise ModelError(
+            f"trainer.model: {name} compiled with a metric called 'loss', which is the "
+            "name of the loss itself; give the metric another"
+        )
+    assigned = assigned_weights(model)
+    if assigned:
+        raise ModelError(
+            f"trainer.model: {name} has a layer that assigns its trainable weight "
+            f"{assigned[0]} when it is called, as keras.layers.SpectralNormalization "
+            "does; the Trainer's training step would lose what was assigned"
+        )
 
 
 def input_names(model: keras.Model) -> list[str]:

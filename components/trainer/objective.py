@@ -33,6 +33,8 @@ class Objective:
     """Examples that each part holds, filled up."""
     num_parts: int
     """Micro-batches of an effective batch, over all replicas."""
+    weight: float = 1.0
+    """What `compile(loss_weights=…)` multiplies the loss by."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be cut."""
@@ -69,7 +71,7 @@ class Objective:
         losses = tf.cast(reduce(losses, rest) if rest else losses, tf.float32)
         # A row that only fills up may have a loss that is not finite: 0 · inf is NaN.
         losses = tf.where(mask > 0, losses, 0.0)
-        total = tf.reduce_sum(losses * weight)
+        total = tf.reduce_sum(losses * weight) * self.weight
         size = float(self.micro_batch_size)
         if self.loss.reduction == "sum":
             return total, tf.constant(1.0 / self.num_parts)

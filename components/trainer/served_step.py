@@ -92,12 +92,14 @@ class ServedStep:
     def __init__(self, session: Session, state: ServedState, strategy: Any) -> None:
         arithmetic = session.step.arithmetic
         problem = replace(arithmetic.problem, model=state.model)
+        self._arithmetic = replace(
+            arithmetic,
+            problem=problem,
+            non_trainable=state.variables["non_trainable"],
+            unconnected=set(),
+        )
         self._accumulate = tf.function(
-            replace(
-                arithmetic,
-                problem=problem,
-                non_trainable=state.variables["non_trainable"],
-            ).accumulate,
+            self._arithmetic.accumulate,
             jit_compile=session.xla == "whole" or None,
             autograph=False,
         )
@@ -132,6 +134,8 @@ class ServedStep:
         values["loss_scale"] = [tf.constant(1.0), tf.constant(0, tf.int64)]
         part, prediction = self._accumulate(values, computed, worker)
         gradients, loss, norm, finite = settle(part, self._clip_norm)
+        for index in self._arithmetic.unconnected:
+            gradients[index] = None  # Keras leaves such variables as they are
         self._state.optimizer.apply(gradients, self._state.variables["trainable"])
         for variable, before, after in zip(
             self._state.variables["non_trainable"],
@@ -142,21 +146,21 @@ class ServedStep:
             variable.value.assign(tf.where(finite, after, before))
         counted = [
             tf.where(finite, value, tf.zeros_like(value))
-            for value in self._count(computed, prediction, part)
+            for value in self._count(computed, prediction, loss)
         ]
         head = [tf.cast(value, tf.float64) for value in (loss, norm, ~finite)]
         flat = [tf.reshape(tf.cast(value, tf.float64), [-1]) for value in counted]
         return tf.concat([tf.stack(head), *flat], 0), serialized(batch, finite)
 
-    def _count(self, batch: Mapping[str, Any], prediction: Any, part: Part) -> Any:
+    def _count(self, batch: Mapping[str, Any], prediction: Any, loss: Any) -> Any:
         flat = {
             name: tf.reshape(value, [-1, *value.shape[2:]])
             for name, value in batch.items()
         }
+        examples = self._session.reader.read(flat)
+        size = tf.reduce_sum(examples.mask)
         return self._session.train_metrics.contribution(
-            self._session.reader.read(flat),
-            prediction,
-            (part.numerator, part.denominator),
+            examples, prediction, (loss * size, size)
         )
 
     def read(self, answers: Sequence[tuple[np.ndarray, np.ndarray]]) -> Outcomes:

@@ -24,6 +24,7 @@ from components.trainer.input_pipeline import Reading, distribute
 from components.trainer.keras_internals import (
     PureOptimizer,
     compiled_loss,
+    compiled_loss_weight,
     inner_optimizer,
 )
 from components.trainer.metrics import Metrics
@@ -169,7 +170,12 @@ class Session:
             for spec in (self._label(size), self._prediction(size))
         )
         loss = compiled_loss(self.model, label, prediction)
-        objective = Objective(loss, size, plan.accumulation * plan.num_replicas)
+        objective = Objective(
+            loss,
+            size,
+            plan.accumulation * plan.num_replicas,
+            compiled_loss_weight(self.model),
+        )
         return Problem(self.model, self.reader, objective)
 
     def _settle_step(self) -> tuple[TrainingStep, xla.Mode]:

@@ -13,7 +13,7 @@ neither a loop over micro-batches nor XLA allows.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import keras
@@ -77,6 +77,8 @@ class Arithmetic:
     """For their names: seed generators differ from replica to replica."""
     optimizer: PureOptimizer
     options: StepOptions
+    unconnected: set[int] = field(default_factory=set)
+    """Trainable variables that the loss does not depend on; known once it is traced."""
 
     def accumulate(
         self, values: Values, batch: Batch, replica: Any
@@ -151,10 +153,12 @@ class Arithmetic:
             for penalty in penalties:
                 numerator += tf.cast(penalty, tf.float32) * denominator
             scaled = numerator * scale if self.options.scales_loss else numerator
-        gradients = tape.gradient(
-            scaled, trainable, unconnected_gradients=tf.UnconnectedGradients.ZERO
-        )
-        dense = [tf.convert_to_tensor(gradient) for gradient in gradients]
+        gradients = tape.gradient(scaled, trainable)
+        self.unconnected.update(i for i, g in enumerate(gradients) if g is None)
+        dense = [
+            tf.zeros_like(value) if gradient is None else tf.convert_to_tensor(gradient)
+            for gradient, value in zip(gradients, trainable, strict=True)
+        ]
         return Part(dense, numerator, denominator, list(after)), prediction
 
     def update(self, values: Values, part: Part) -> tuple[Values, Report]:
@@ -174,6 +178,11 @@ class Arithmetic:
         trainable, optimizer = self.optimizer.apply(
             values["optimizer"], gradients, values["trainable"]
         )
+        # As in Keras: what has no gradient does not move, by weight decay neither.
+        trainable = [
+            values["trainable"][index] if index in self.unconnected else value
+            for index, value in enumerate(trainable)
+        ]
         after: Values = {
             "trainable": trainable,
             "optimizer": optimizer,
@@ -247,10 +256,10 @@ class TrainingStep:
 
     def _alone(
         self, values: Values, batch: Batch, replica: Any
-    ) -> tuple[Values, Report, Part, Any]:
+    ) -> tuple[Values, Report, Any]:
         part, prediction = self.arithmetic.accumulate(values, batch, replica)
         after, report = self.arithmetic.update(values, part)
-        return after, report, part._replace(gradients=[], non_trainable=[]), prediction
+        return after, report, prediction
 
     def _traced(self, function: Callable[..., Any], *specs: Any) -> Any:
         def counted(*values: Any) -> Any:
@@ -261,7 +270,7 @@ class TrainingStep:
             counted, jit_compile=self._compiled or None, autograph=False
         ).get_concrete_function(*specs)
 
-    def run(self, batch: Batch, wishes: Any) -> tuple[Report, Part, Any, Any]:
+    def run(self, batch: Batch, wishes: Any) -> tuple[Report, Any, Any]:
         """Compute a step on the replica whose context this is.
 
         Args:
@@ -269,20 +278,20 @@ class TrainingStep:
             wishes: [n] float32, added up over replicas on the way.
 
         Returns:
-            The report, what this replica added, its predictions, and the sum of wishes.
+            The report, this replica's predictions, and the sum of wishes.
         """
         context = tf.distribute.get_replica_context()
         local = self.local_replica()
         values = self._state.read(local)
         replica = tf.constant(self._first_replica + local, tf.int64)
         if self.arithmetic.options.num_replicas == 1:
-            after, report, own, prediction = self._whole(values, batch, replica)
+            after, report, prediction = self._whole(values, batch, replica)
         else:
             own, prediction = self.accumulate(values, batch, replica)
             reduced, wishes = self._reduce(context, own, wishes)
             after, report = self._update(values, reduced)
         self._state.write(local, after)
-        return report, own, prediction, wishes
+        return report, prediction, wishes
 
     def local_replica(self) -> int:
         """Return the number of the replica whose context this is, in this process."""

@@ -1,5 +1,6 @@
 """What came of a training, in numbers and in a sentence."""
 
+import math
 from typing import Any
 
 from components.trainer.checkpoints import Progress
@@ -11,7 +12,9 @@ def summarise(made: TrainingRecord, progress: Progress) -> dict[str, Any]:
     names = sorted({name for epoch in progress.history for name in epoch})
     return {
         "history": {
-            name: [epoch[name] for epoch in progress.history] for name in names
+            # JSON has no NaN: null.
+            name: [_finite(epoch.get(name)) for epoch in progress.history]
+            for name in names
         },
         "best_epoch": None if progress.best_epoch is None else progress.best_epoch + 1,
         "steps": progress.step,
@@ -27,6 +30,10 @@ def summarise(made: TrainingRecord, progress: Progress) -> dict[str, Any]:
         "accumulation": made.accumulation,
         "effective_batch_size": made.request.settings.batch_size,
     }
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
 
 
 def _rate(progress: Progress) -> float:

@@ -88,6 +88,16 @@ def test_a_batch_is_filled_up_with_real_examples(plan: BatchPlan, seed: int) -> 
         assert set(np.unique(mask)) <= {0.0, 1.0}
 
 
+@given(PLANS, SEEDS)
+def test_a_batch_is_filled_up_with_its_own_examples(plan: BatchPlan, seed: int) -> None:
+    """Else a NaN in an example of another batch would make it bad."""
+    order = epoch_order(plan.num_examples, seed, 0)
+    for numbers, mask in plan.chunks(order):
+        for batch, real in zip(numbers, mask, strict=True):
+            if real.any():
+                assert set(batch[real == 0]) <= set(batch[real > 0])
+
+
 @given(PLANS, SEEDS, st.data())
 def test_resuming_at_a_chunk_gives_the_same_chunks(
     plan: BatchPlan, seed: int, data: st.DataObject

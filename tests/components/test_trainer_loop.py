@@ -47,6 +47,8 @@ class FakeMachine:
     wait_s: float = 0.0
     losses: Sequence[float] = ()
     """Eval loss of each epoch; 1 where it says nothing."""
+    norm: float = 1.0
+    """Of every gradient."""
     bad: dict[int, float] = field(default_factory=dict)
     """Loss of bad steps, counted from 1 over all epochs."""
     others_want: tuple[float, float, float] = (0.0, 0.0, 0.0)
@@ -79,7 +81,7 @@ class FakeMachine:
         done = [epoch * plan.steps_per_epoch + step + 1 for step in steps]
         return Executed(
             loss=np.array([self.bad.get(step, 0.5) for step in done]),
-            gradient_norm=np.ones(len(done)),
+            gradient_norm=np.full(len(done), self.norm),
             bad=np.array([step in self.bad for step in done]),
             loss_scale=np.ones(len(done)),
             wishes=np.float32(wishes) * plan.num_replicas
@@ -298,8 +300,25 @@ def test_without_patience_training_goes_on_to_the_end() -> None:
 
 
 def test_an_eval_loss_that_is_no_number_is_never_the_best() -> None:
-    done = train(schedule(epochs=3), losses=[float("nan"), 0.5, float("nan")])
+    plan = schedule(epochs=3, nan_policy="skip")
+    done = train(plan, losses=[float("nan"), 0.5, float("nan")])
     assert done.end.best_epoch == 1
+
+
+def test_an_eval_loss_that_is_no_number_stops_and_says_which_split() -> None:
+    with pytest.raises(ModelError, match="eval split's loss is nan after epoch 2"):
+        train(schedule(epochs=3), losses=[0.5, float("nan")])
+
+
+def test_an_epoch_of_skipped_steps_only_is_the_end() -> None:
+    plan = schedule(4, epochs=9, nan_policy="skip")
+    with pytest.raises(ModelError, match="every step of epoch 2 was skipped"):
+        train(plan, bad=dict.fromkeys(range(5, 9), float("nan")))
+
+
+def test_a_run_whose_every_step_overflowed_is_not_done() -> None:
+    with pytest.raises(ModelError, match="all 20 steps overflowed float16"):
+        train(schedule(10, epochs=2), norm=float("inf"))
 
 
 def test_a_run_that_stopped_early_stays_stopped_when_resumed() -> None:

@@ -11,7 +11,39 @@ from serving.server import flags
 from serving.server.flags import FLAGS, OWN_FLAGS, parse, to_options, without_effect
 
 DOCS = Path(__file__).parents[2] / "docs" / "serving.md"
-ISSUE = ["port", "grpc_socket_path", "rest_api_port", "rest_api_num_threads", "rest_api_timeout_in_ms", "rest_api_enable_cors_support", "enable_batching", "batching_parameters_file", "model_config_file", "model_config_file_poll_wait_seconds", "model_name", "model_base_path", "num_load_threads", "num_unload_threads", "max_num_load_retries", "load_retry_interval_micros", "file_system_poll_wait_seconds", "monitoring_config_file", "ssl_config_file", "grpc_channel_arguments", "grpc_max_threads", "enable_model_warmup", "num_request_iterations_for_warmup", "tensorflow_session_parallelism", "tensorflow_intra_op_parallelism", "tensorflow_inter_op_parallelism", "saved_model_tags", "allow_version_labels_for_unavailable_models", "enable_grpc_healthcheck_service", "prefer_tflite_model", "version"]
+ISSUE = [
+    "port",
+    "grpc_socket_path",
+    "rest_api_port",
+    "rest_api_num_threads",
+    "rest_api_timeout_in_ms",
+    "rest_api_enable_cors_support",
+    "enable_batching",
+    "batching_parameters_file",
+    "model_config_file",
+    "model_config_file_poll_wait_seconds",
+    "model_name",
+    "model_base_path",
+    "num_load_threads",
+    "num_unload_threads",
+    "max_num_load_retries",
+    "load_retry_interval_micros",
+    "file_system_poll_wait_seconds",
+    "monitoring_config_file",
+    "ssl_config_file",
+    "grpc_channel_arguments",
+    "grpc_max_threads",
+    "enable_model_warmup",
+    "num_request_iterations_for_warmup",
+    "tensorflow_session_parallelism",
+    "tensorflow_intra_op_parallelism",
+    "tensorflow_inter_op_parallelism",
+    "saved_model_tags",
+    "allow_version_labels_for_unavailable_models",
+    "enable_grpc_healthcheck_service",
+    "prefer_tflite_model",
+    "version",
+]
 BASE = "--model_base_path=/models/m"
 
 
