@@ -224,10 +224,11 @@ def _refusal(
     lines = []
     for path, sentence in found:
         origin = document.origin(path)
+        shown = f"({origin})" if origin.startswith("from ") else origin
         key = _written(path)
         number = int(origin.rpartition(" ")[2]) if origin.startswith("at line ") else 0
         text = f"{key}: {sentence}" if key else sentence
-        lines.append((number, f"{file.name}: {text} {origin}".rstrip()))
+        lines.append((number, f"{file.name}: {text} {shown}".rstrip()))
     return SettingsError("\n".join(text for _, text in sorted(lines)))
 
 

@@ -72,7 +72,7 @@ def _set(document: Document, keys: Sequence[str], value: Any, origin: str) -> No
         if not isinstance(inner, dict):
             where = ".".join(keys[: depth + 1])
             what = "a list, set it whole" if isinstance(inner, list) else "a value"
-            raise SettingsError(f"{where} is {what}; it has no keys {origin}")
+            raise SettingsError(f"{where} is {what}; it has no keys ({origin})")
         target = inner
     target[keys[-1]] = value
     path = tuple(keys)

@@ -7,9 +7,7 @@ device: what it sets cannot be changed afterwards.
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
-
-import tensorflow as tf
+from typing import Any, Literal, get_args
 
 from components.errors import ModelError
 from components.trainer.cluster import TF_CONFIG, Cluster
@@ -80,8 +78,8 @@ class DevicePlan:
                 f"{devices}"
             )
         return (
-            f"{self.kind}, worker {self.cluster.index} of {self.num_workers}, "
-            f"on {devices}"
+            f"{self.kind}, worker {self.cluster.index + 1} of {self.num_workers}"
+            f"{', the chief' if self.is_chief else ''}, on {devices}"
         )
 
 
@@ -143,8 +141,8 @@ def _devices(
     if settings.device == "gpu" and not inventory.num_gpus:
         raise ModelError(
             "trainer.device: got gpu, but TensorFlow sees none on this machine; "
-            "`nvidia-smi` shows what the driver sees, `pip install "
-            "'taxiway[gpu]'` brings the CUDA libraries; allowed here: auto, cpu"
+            "`nvidia-smi` shows what the driver sees, `pip install --no-deps -r "
+            "requirements/gpu.txt` brings the CUDA libraries; allowed here: auto, cpu"
         )
     if wants_cpu or not inventory.num_gpus:
         return "CPU", settings.cpu_devices or 1
@@ -165,7 +163,7 @@ def _tpu_refusal(inventory: Inventory) -> str:
     if not inventory.num_tpus:
         return (
             "trainer.strategy: got tpu, but TensorFlow sees none on this machine; "
-            "allowed here: auto, one_device, mirrored, multi_worker"
+            f"allowed here: {', '.join(('auto', *get_args(Kind)))}"
         )
     return (
         "trainer.strategy: got tpu, which this version does not train on: its "
@@ -193,8 +191,34 @@ def micro_batch_size(batch_size: int, accumulation: int, num_replicas: int) -> i
     )
 
 
+def check_ahead(settings: TrainerSettings, has_cluster: bool) -> None:
+    """Refuse what no machine would make right, before there is one.
+
+    Args:
+        settings: The `trainer` section.
+        has_cluster: Whether something says who the workers are.
+
+    Raises:
+        ModelError: As training itself would say.
+    """
+    if settings.strategy == "tpu":
+        raise ModelError(_tpu_refusal(Inventory(0)))
+    needs_cluster = settings.strategy in {"multi_worker", "parameter_server"}
+    if needs_cluster and not has_cluster:
+        plan(settings, Inventory(0), None)
+    if settings.strategy == "parameter_server":
+        return  # each worker has a batch of its own
+    devices = 1 if settings.strategy == "one_device" else settings.cpu_devices or 1
+    workers = len(settings.workers) or settings.num_local_workers or 1
+    micro_batch_size(
+        settings.batch_size, settings.accumulation_steps, devices * workers
+    )
+
+
 def take_inventory() -> Inventory:
     """Look at the machine; does not initialise a device."""
+    import tensorflow as tf
+
     return Inventory(
         num_gpus=len(tf.config.list_physical_devices("GPU")),
         num_tpus=len(tf.config.list_physical_devices("TPU")),
@@ -203,6 +227,8 @@ def take_inventory() -> Inventory:
 
 def configure(planned: DevicePlan, *, deterministic: bool) -> None:
     """Set up the devices of this process; call it before anything uses one."""
+    import tensorflow as tf
+
     if planned.cluster is not None:
         os.environ[TF_CONFIG] = planned.cluster.to_tf_config()
     if planned.device_type == "GPU":
@@ -237,6 +263,8 @@ def create_strategy(planned: DevicePlan, all_reduce: str) -> Any:
             "trainer.all_reduce: got ring, which is for strategy multi_worker; "
             f"allowed with {planned.kind}: auto, nccl"
         )
+    import tensorflow as tf
+
     if planned.kind in {"one_device", "parameter_server"}:  # the chief's own model
         return tf.distribute.OneDeviceStrategy(f"/{planned.device_names[0]}")
     if planned.kind == "mirrored":
@@ -258,6 +286,8 @@ def placement(variables: Sequence[tuple[str, Sequence[Any]]]) -> list[str]:
     Args:
         variables: Path and per-replica components of each.
     """
+    import tensorflow as tf
+
     sizes: dict[str, list[int]] = {}
     for _, components in variables:
         devices = ", ".join(

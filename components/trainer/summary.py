@@ -9,6 +9,8 @@ from components.trainer.record import TrainingRecord
 
 def summarise(made: TrainingRecord, progress: Progress) -> dict[str, Any]:
     """Return the JSON summary of a run."""
+    best = None if progress.best_epoch is None else progress.best_epoch + 1
+    exports_best = made.request.settings.wants_best and best is not None
     names = sorted({name for epoch in progress.history for name in epoch})
     return {
         "history": {
@@ -16,7 +18,8 @@ def summarise(made: TrainingRecord, progress: Progress) -> dict[str, Any]:
             name: [_finite(epoch.get(name)) for epoch in progress.history]
             for name in names
         },
-        "best_epoch": None if progress.best_epoch is None else progress.best_epoch + 1,
+        "best_epoch": best,
+        "exported_epoch": best if exports_best else progress.epoch,
         "steps": progress.step,
         "skipped_steps": list(progress.skipped),
         "examples_per_second": _rate(progress),

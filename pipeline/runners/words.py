@@ -8,6 +8,7 @@ from pipeline import steps
 from pipeline.runners.record import RunRecord, StepRecord
 
 Summary = Mapping[str, Any]
+XLA_WORDS = {"whole": "on", "clusters": "where it can compile"}
 
 
 def step_words(step: StepRecord) -> str:
@@ -29,10 +30,13 @@ def baseline_words(verdict: Summary) -> str:
     return "the blessed baseline" if version is None else f"version {version}"
 
 
-def metrics_words(metrics: Mapping[str, float]) -> str:
+def metrics_words(metrics: Mapping[str, float | None]) -> str:
     """Write metrics as `auc 0.742, binary_accuracy 0.81`."""
     shown = {k: v for k, v in metrics.items() if k != "example_count"}
-    return ", ".join(f"{name} {value:.4g}" for name, value in shown.items())
+    return ", ".join(
+        f"{name} {'not finite' if value is None else format(value, '.4g')}"
+        for name, value in shown.items()
+    )
 
 
 def _counts(counts: Summary) -> str:
@@ -54,12 +58,16 @@ def _warnings(summary: Summary) -> str:
 def _training(summary: Summary) -> str:
     history = summary["history"]
     epochs = len(history["loss"])
-    last = {name: values[-1] for name, values in history.items()}
-    lines = [f"{epochs} epoch{'s' * (epochs != 1)}: {metrics_words(last)}"]
+    # What is exported, where that is not the last.
+    number = summary.get("exported_epoch", epochs)
+    shown = {name: values[number - 1] for name, values in history.items()}
+    which = f", exported epoch {number}" if number != epochs else ""
+    lines = [f"{epochs} epoch{'s' * (epochs != 1)}{which}: {metrics_words(shown)}"]
     speed = f"{summary['examples_per_second']:,.0f} examples/s"
     if summary["input_bound"] is not None:
         speed += f", input-bound {summary['input_bound']:.0%}"
-    lines.append(f"{summary['strategy']}, {summary['precision']}: {speed}")
+    xla = f"XLA {XLA_WORDS.get(summary['xla'], summary['xla'])}"
+    lines.append(f"{summary['strategy']}, {summary['precision']}, {xla}: {speed}")
     lines += [
         f"out of memory with {time['micro_batch_size']} examples at a time: went on "
         f"with {time['micro_batch_size'] // time['divisor']}, the effective batch is "

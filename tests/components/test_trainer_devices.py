@@ -62,7 +62,7 @@ def test_a_cluster_makes_a_multi_worker_run(settings: dict[str, object]) -> None
     assert found.num_replicas == 12
     assert found.first_replica == 4
     assert not found.is_chief
-    assert str(found) == "multi_worker, worker 1 of 3, on GPU:0, GPU:1, GPU:2, GPU:3"
+    assert str(found) == "multi_worker, worker 2 of 3, on GPU:0, GPU:1, GPU:2, GPU:3"
 
 
 def test_a_process_without_a_cluster_is_chief_of_its_own_replicas() -> None:
@@ -115,7 +115,7 @@ def test_with_servers_each_process_computes_alone_and_the_chief_directs(
 def test_a_tpu_that_is_not_there_is_refused() -> None:
     assert refusal(NO_GPU, strategy="tpu") == (
         "trainer.strategy: got tpu, but TensorFlow sees none on this machine; "
-        "allowed here: auto, one_device, mirrored, multi_worker"
+        "allowed here: auto, one_device, mirrored, multi_worker, parameter_server"
     )
 
 
@@ -130,7 +130,8 @@ def test_a_gpu_that_is_not_there_is_refused_with_how_to_find_out() -> None:
     assert refusal(NO_GPU, device="gpu") == (
         "trainer.device: got gpu, but TensorFlow sees none on this machine; "
         "`nvidia-smi` shows what the driver sees, `pip install "
-        "'taxiway[gpu]'` brings the CUDA libraries; allowed here: auto, cpu"
+        "--no-deps -r requirements/gpu.txt` brings the CUDA libraries; allowed here: "
+        "auto, cpu"
     )
 
 

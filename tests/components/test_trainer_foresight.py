@@ -86,7 +86,7 @@ def test_gpus_that_are_not_used_do_not_count() -> None:
 def test_workers_on_this_machine_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "take_inventory", lambda: Inventory(0))
     found = foresee(request(num_local_workers=4))
-    assert found["strategy"] == "multi_worker, worker 0 of 4, on CPU:0"
+    assert found["strategy"] == "multi_worker, worker 1 of 4, the chief, on CPU:0"
     assert (found["num_replicas"], found["micro_batch_size"]) == (4, 16)
     assert "TF_CONFIG" not in os.environ
 

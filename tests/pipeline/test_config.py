@@ -183,7 +183,7 @@ def test_faults_of_a_line_above_ten_stand_last(tmp_path: Path) -> None:
 def test_the_command_line_s_faults_stand_before_the_file_s(tmp_path: Path) -> None:
     text = f"{BASE}trainer: {{epochs: 0}}\n"
     first, second = refusal(tmp_path, text, "beam.num_processes=0").splitlines()
-    assert first.endswith("from --set beam.num_processes")
+    assert first.endswith("(from --set beam.num_processes)")
     assert second.endswith("at line 7")
 
 
@@ -193,7 +193,7 @@ def test_an_override_with_line_in_its_name_has_its_sentence(
 ) -> None:
     message = refusal(tmp_path, BASE, f"features.{name}.kind=numric")
     assert message.startswith(f'taxiway.yaml: features.{name}.kind: got "numric"')
-    assert message.endswith(f"from --set features.{name}.kind")
+    assert message.endswith(f"(from --set features.{name}.kind)")
 
 
 def test_a_folder_without_the_file_names_the_file(tmp_path: Path) -> None:

@@ -36,6 +36,37 @@ def test_right_settings_are_told_in_brief(
     )
 
 
+@pytest.mark.parametrize(
+    ("overrides", "text"),
+    [
+        (
+            ["trainer.batch_size=100", "trainer.cpu_devices=3"],
+            "does not divide by 3 replicas; 99 or 102 would",
+        ),
+        (
+            ["trainer.batch_size=10", "trainer.accumulation_steps=4"],
+            "and trainer.accumulation_steps 4; 8 or 12 would",
+        ),
+        (
+            ["trainer.batch_size=10", "trainer.num_local_workers=4"],
+            "does not divide by 4 replicas; 8 or 12 would",
+        ),
+        (["trainer.strategy=tpu"], "trainer.strategy: got tpu, but"),
+        (["trainer.strategy=multi_worker"], "but nothing says who the workers are"),
+        (["trainer.strategy=parameter_server"], "who the workers and servers are"),
+    ],
+)
+def test_what_no_machine_could_train_is_refused(
+    project: str,
+    capsys: pytest.CaptureFixture[str],
+    overrides: list[str],
+    text: str,
+) -> None:
+    given = [word for override in overrides for word in ("--set", override)]
+    assert main(["-c", project, *given, "config", "check"]) == 1
+    assert text in capsys.readouterr().err
+
+
 def test_code_is_imported_only_when_asked(
     project: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -56,9 +87,9 @@ def test_wrong_settings_exit_with_2_and_a_line_for_each_fault(
     assert main(["-c", project, "config", "check", *faults]) == 2
     assert capsys.readouterr().err == (
         'taxiway: taxiway.yaml: trainer.epochs: got "x", allowed: a whole number '
-        "from --set trainer.epochs\n"
+        "(from --set trainer.epochs)\n"
         'taxiway.yaml: trainer.seed: got "y", allowed: a whole number '
-        "from --set trainer.seed\n"
+        "(from --set trainer.seed)\n"
     )
 
 

@@ -91,30 +91,30 @@ def test_other_variables_are_not_settings(tmp_path: Path) -> None:
 OVERRIDES = {
     "trainer.epochs=x": (
         'taxiway.yaml: trainer.epochs: got "x", allowed: a whole number '
-        "from --set trainer.epochs"
+        "(from --set trainer.epochs)"
     ),
     "trainer.epoch=3": (
         f'taxiway.yaml: trainer.epoch: unknown key (did you mean "epochs"?); {KNOWN} '
-        "from --set trainer.epoch"
+        "(from --set trainer.epoch)"
     ),
     "features.DepDelay.kind=numric": (
         'taxiway.yaml: features.DepDelay.kind: got "numric", allowed: numeric, '
         "bucketized, categorical, cyclic, text, crossed "
-        '(did you mean "numeric"?) from --set features.DepDelay.kind'
+        '(did you mean "numeric"?) (from --set features.DepDelay.kind)'
     ),
     "trainer.epochs=": (
         "taxiway.yaml: trainer.epochs: got nothing, allowed: a whole number "
-        "from --set trainer.epochs"
+        "(from --set trainer.epochs)"
     ),
     "trainer.epochs": (
         "--set trainer.epochs: allowed: KEY=VALUE, for example trainer.epochs=3"
     ),
     "=3": "--set =3: allowed: KEY=VALUE, for example trainer.epochs=3",
     "a..b=3": "--set a..b=3: allowed: KEY=VALUE, for example trainer.epochs=3",
-    "project.name=3": ("project is a value; it has no keys from --set project.name"),
+    "project.name=3": ("project is a value; it has no keys (from --set project.name)"),
     "evaluator.slices.0=carrier": (
         "evaluator.slices is a list, set it whole; it has no keys "
-        "from --set evaluator.slices.0"
+        "(from --set evaluator.slices.0)"
     ),
     "trainer.epochs=[": (
         "--set trainer.epochs:1:2: expected the node content, but found '<stream end>'"
@@ -132,17 +132,17 @@ def test_an_unknown_section_is_told_of_its_override(tmp_path: Path) -> None:
     assert message.startswith(
         'taxiway.yaml: trainr: unknown key (did you mean "trainer"?)'
     )
-    assert message.endswith("from --set trainr.epochs")
+    assert message.endswith("(from --set trainr.epochs)")
 
 
 VARIABLES = {
     "TAXIWAY__TRAINER__EPOCHS": (
         'taxiway.yaml: trainer.epochs: got "x", allowed: a whole number '
-        "from TAXIWAY__TRAINER__EPOCHS"
+        "(from TAXIWAY__TRAINER__EPOCHS)"
     ),
     "TAXIWAY__TRAINER__EPOCH": (
         f'taxiway.yaml: trainer.epoch: unknown key (did you mean "epochs"?); {KNOWN} '
-        "from TAXIWAY__TRAINER__EPOCH"
+        "(from TAXIWAY__TRAINER__EPOCH)"
     ),
     "TAXIWAY__": (
         "TAXIWAY__: no setting has this name, allowed: TAXIWAY__SECTION__KEY, "

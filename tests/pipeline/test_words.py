@@ -90,8 +90,25 @@ def test_example_validator_gives_each_warning_a_line() -> None:
 )
 def test_trainer_says_its_last_epoch(losses: list[float], said: str) -> None:
     history = {"loss": losses, "val_loss": [0.6] * len(losses)}
-    first, _ = words("Trainer", training(history=history)).split("\n")
+    made = training(history=history, exported_epoch=len(losses))
+    first, _ = words("Trainer", made).split("\n")
     assert first == said
+
+
+def test_trainer_says_the_epoch_that_is_exported_and_what_is_not_finite() -> None:
+    history = {"loss": [0.7, 0.6, 0.5], "val_loss": [0.6, None, 0.7]}
+    said = words("Trainer", training(history=history, exported_epoch=1))
+    assert said.startswith("3 epochs, exported epoch 1: loss 0.7, val_loss 0.6\n")
+    said = words("Trainer", training(history=history, exported_epoch=2))
+    assert said.startswith("3 epochs, exported epoch 2: loss 0.6, val_loss not finite")
+
+
+@pytest.mark.parametrize(
+    ("xla", "said"),
+    [("off", "XLA off"), ("clusters", "XLA where it can compile"), ("whole", "XLA on")],
+)
+def test_trainer_says_what_xla_compiled(xla: str, said: str) -> None:
+    assert f"mixed_bfloat16, {said}: " in words("Trainer", training(xla=xla))
 
 
 def training(**changes: Any) -> dict[str, Any]:
@@ -101,6 +118,8 @@ def training(**changes: Any) -> dict[str, Any]:
         "input_bound": 0.031,
         "strategy": "mirrored on GPU:0, GPU:1",
         "precision": "mixed_bfloat16",
+        "xla": "whole",
+        "exported_epoch": 1,
         "out_of_memory": [],
         "skipped_steps": [],
         "effective_batch_size": 4096,
@@ -113,11 +132,11 @@ def training(**changes: Any) -> dict[str, Any]:
     [
         (
             {},
-            "mirrored on GPU:0, GPU:1, mixed_bfloat16: 232,873 examples/s, input-bound 3%",
+            "mirrored on GPU:0, GPU:1, mixed_bfloat16, XLA on: 232,873 examples/s, input-bound 3%",
         ),
         (
             {"input_bound": None},
-            "mirrored on GPU:0, GPU:1, mixed_bfloat16: 232,873 examples/s",
+            "mirrored on GPU:0, GPU:1, mixed_bfloat16, XLA on: 232,873 examples/s",
         ),
         (
             {
