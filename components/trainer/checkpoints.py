@@ -59,7 +59,9 @@ class Progress:
     examples: int = 0
     """Examples gone through."""
     seconds: float = 0.0
-    """Time in training, over all attempts."""
+    """Time in steps and waiting for their data, over all attempts."""
+    between_s: float = 0.0
+    """Time between steps: evaluation, digests and checkpoints."""
     waited_s: float = 0.0
     """Time that devices waited for data after the first epoch."""
     after_first_s: float = 0.0
@@ -68,6 +70,11 @@ class Progress:
     """Steps whose batch was skipped."""
     micro_batches: tuple[tuple[int, int], ...] = ()
     """`(steps done, examples that a replica computes at once from then on)`."""
+
+    @property
+    def all_s(self) -> float:
+        """Time in training as a clock on the wall shows it, over all attempts."""
+        return self.seconds + self.between_s
 
     def computed_in(self, micro_batch_size: int) -> "Progress":
         """Note the micro-batch of the steps that follow, where it is another one."""

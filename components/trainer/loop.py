@@ -242,12 +242,19 @@ class Loop:
                 progress.step, progress.epoch_step, self._agreed_step_s
             )
             progress = self._run_piece(progress, chunk, start, last)
-            if progress.epoch_step == plan.steps_per_epoch:
+            begun = self._clock()
+            is_over = progress.epoch_step == plan.steps_per_epoch
+            if is_over:
                 progress = self._end_epoch(progress)
-                self._save_if_due(progress)
-                break
             self._save_if_due(progress)
+            progress = self._count_between(progress, begun)
+            if is_over:
+                break
         return progress
+
+    def _count_between(self, progress: Progress, begun: float) -> Progress:
+        between_s = progress.between_s + self._clock() - begun
+        return replace(progress, between_s=between_s)
 
     def _run_piece(
         self, progress: Progress, chunk: Any, start: int, last: int
@@ -273,8 +280,10 @@ class Loop:
             + (seconds if progress.epoch > 0 else 0.0),
         )
         if progress.step % self._schedule.digest_every == 0:
+            begun = self._clock()
             digests = (*progress.digests, (progress.step, self._machine.digest()))
             progress = replace(progress, digests=digests)
+            progress = self._count_between(progress, begun)
         self._observer.executed(progress, done, seconds)
         return progress
 

@@ -24,7 +24,7 @@ def progress_line(progress: Progress, schedule: Schedule, loss: float) -> str:
     """Write the one line: `step 1,200 of 4,000, 52,000 examples/s, 12 s left, …`."""
     total = schedule.total_steps
     rate = progress.examples / progress.seconds if progress.seconds else 0.0
-    left = (total - progress.step) * progress.seconds / max(1, progress.step)
+    left = (total - progress.step) * progress.all_s / max(1, progress.step)
     return (
         f"step {progress.step:,} of {total:,}, {rate:,.0f} examples/s, "
         f"{left:,.0f} s left, loss {loss:.4g}"

@@ -24,7 +24,7 @@ def summarise(made: TrainingRecord, progress: Progress) -> dict[str, Any]:
         "skipped_steps": list(progress.skipped),
         "examples_per_second": _rate(progress),
         "input_bound": input_bound(progress),
-        "seconds": round(progress.seconds, 3),
+        "seconds": round(progress.all_s, 3),
         "strategy": made.strategy,
         "replicas": made.num_replicas,
         "precision": made.precision,

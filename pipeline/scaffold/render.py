@@ -168,6 +168,7 @@ def _evaluator(guess: Guess) -> Iterator[str]:
     ]
     if sliced:
         yield f"  # slices: [{quoted(sliced[0])}] would judge each of its values, too"
+    yield "  # max_drop and max_rise: how much worse than the last model that was blessed"
     yield "  thresholds:"
     yield f"    {_threshold(guess)}"
 
@@ -176,18 +177,19 @@ def _threshold(guess: Guess) -> str:
     column = guess.table.columns[guess.label.label.column]
     match guess.label.label.kind:
         case "binary":
-            return "auc: {min: 0.5} # a coin reaches 0.5; raise it to what you need"
+            return "auc: {min: 0.5, max_drop: 0.05} # a coin reaches 0.5; raise it to what you need"
         case "multiclass":
             [(value, times)] = column.values.most_common(1)
             share = int(100 * times / column.num_present) / 100
             return (
-                f"sparse_categorical_accuracy: {{min: {share:g}}} "
+                f"sparse_categorical_accuracy: {{min: {share:g}, max_drop: 0.05}} "
                 f"# what always saying {in_quotes(value)} reaches"
             )
         case "regression":
             error = f"{column.standard_deviation:.3g}"
+            rise = f"{column.standard_deviation / 20:.3g}"
             return (
-                f"root_mean_squared_error: {{max: {error}}} "
+                f"root_mean_squared_error: {{max: {error}, max_rise: {rise}}} "
                 f"# what always saying the mean, {column.mean:.3g}, reaches"
             )
 

@@ -485,6 +485,22 @@ def test_waiting_for_input_is_counted_after_the_first_epoch_only() -> None:
     assert end.seconds == pytest.approx(6 * 0.25 + 30 * 0.5)
 
 
+def test_time_between_steps_is_counted_apart() -> None:
+    """The rate is that of steps; the clock on the wall shows evaluation, too."""
+
+    class SlowEvaluation(FakeMachine):
+        def evaluate(self) -> dict[str, float]:
+            self.clock.now += 3.0
+            return super().evaluate()
+
+    plan, clock = schedule(10, epochs=2), FakeClock()
+    machine = SlowEvaluation(plan, clock)
+    loop = Loop(machine, FakeObserver(), plan, clock, lambda: False)
+    end = loop.run(Progress())
+    assert end.between_s == pytest.approx(6.0)
+    assert end.all_s == pytest.approx(clock.now - 100.0)
+
+
 def test_with_one_epoch_no_wait_is_counted() -> None:
     end = train(schedule(epochs=1), wait_s=3.0).end
     assert (end.waited_s, end.after_first_s) == (0.0, 0.0)
