@@ -73,7 +73,10 @@ class Progress:
 
     @property
     def all_s(self) -> float:
-        """Time in training as a clock on the wall shows it, over all attempts."""
+        """Time from the first step to the last, evaluation and checkpoints included.
+
+        Over all attempts; without reading the data, building the model and exporting.
+        """
         return self.seconds + self.between_s
 
     def computed_in(self, micro_batch_size: int) -> "Progress":

@@ -5,7 +5,7 @@ device: what it sets cannot be changed afterwards.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -191,28 +191,52 @@ def micro_batch_size(batch_size: int, accumulation: int, num_replicas: int) -> i
     )
 
 
-def check_ahead(settings: TrainerSettings, has_cluster: bool) -> None:
-    """Refuse what no machine would make right, before there is one.
+def check_ahead(
+    settings: TrainerSettings, environ: Mapping[str, str] = os.environ
+) -> None:
+    """Refuse what no machine would make right, before one is looked at.
 
     Args:
         settings: The `trainer` section.
-        has_cluster: Whether something says who the workers are.
+        environ: The process's environment: TF_CONFIG goes before trainer.workers.
 
     Raises:
         ModelError: As training itself would say.
     """
-    if settings.strategy == "tpu":
-        raise ModelError(_tpu_refusal(Inventory(0)))
-    needs_cluster = settings.strategy in {"multi_worker", "parameter_server"}
-    if needs_cluster and not has_cluster:
-        plan(settings, Inventory(0), None)
-    if settings.strategy == "parameter_server":
-        return  # each worker has a batch of its own
-    devices = 1 if settings.strategy == "one_device" else settings.cpu_devices or 1
-    workers = len(settings.workers) or settings.num_local_workers or 1
-    micro_batch_size(
-        settings.batch_size, settings.accumulation_steps, devices * workers
-    )
+    any_machine = Inventory(num_gpus=1, num_tpus=1)
+    has_config = bool(environ.get(TF_CONFIG, "").strip())
+    names_workers = settings.workers or settings.num_local_workers or has_config
+    is_alone = settings.strategy in {"one_device", "mirrored", "tpu"}
+    if is_alone or not names_workers:
+        planned = plan(settings, any_machine, None)
+        check_all_reduce(settings.all_reduce, planned.kind, planned.device_type)
+    else:
+        device_type, _ = _devices(settings, any_machine)
+        if settings.strategy == "multi_worker":
+            check_all_reduce(settings.all_reduce, "multi_worker", device_type)
+    replicas = 1
+    if settings.strategy != "parameter_server" and not has_config:
+        workers = len(settings.workers) or settings.num_local_workers or 1
+        devices = 1 if settings.strategy == "one_device" else settings.cpu_devices or 1
+        replicas = devices * workers
+    micro_batch_size(settings.batch_size, settings.accumulation_steps, replicas)
+
+
+def check_all_reduce(all_reduce: str, kind: Kind, device_type: str) -> None:
+    """Refuse a way to add up gradients that does not fit the devices.
+
+    Raises:
+        ModelError: The message says what would.
+    """
+    if all_reduce == "nccl" and device_type != "GPU":
+        raise ModelError(
+            "trainer.all_reduce: got nccl, which needs GPUs; allowed here: auto, ring"
+        )
+    if all_reduce == "ring" and kind != "multi_worker":
+        raise ModelError(
+            "trainer.all_reduce: got ring, which is for strategy multi_worker; "
+            f"allowed with {kind}: auto, nccl"
+        )
 
 
 def take_inventory() -> Inventory:
@@ -254,16 +278,9 @@ def create_strategy(planned: DevicePlan, all_reduce: str) -> Any:
     Raises:
         ModelError: The way to add up gradients does not fit the devices.
     """
-    if all_reduce == "nccl" and planned.device_type != "GPU":
-        raise ModelError(
-            "trainer.all_reduce: got nccl, which needs GPUs; allowed here: auto, ring"
-        )
-    if all_reduce == "ring" and planned.kind != "multi_worker":
-        raise ModelError(
-            "trainer.all_reduce: got ring, which is for strategy multi_worker; "
-            f"allowed with {planned.kind}: auto, nccl"
-        )
     import tensorflow as tf
+
+    check_all_reduce(all_reduce, planned.kind, planned.device_type)
 
     if planned.kind in {"one_device", "parameter_server"}:  # the chief's own model
         return tf.distribute.OneDeviceStrategy(f"/{planned.device_names[0]}")

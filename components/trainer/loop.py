@@ -245,7 +245,8 @@ class Loop:
             begun = self._clock()
             is_over = progress.epoch_step == plan.steps_per_epoch
             if is_over:
-                progress = self._end_epoch(progress)
+                progress = self._count_between(self._end_epoch(progress), begun)
+                begun = self._clock()
             self._save_if_due(progress)
             progress = self._count_between(progress, begun)
             if is_over:

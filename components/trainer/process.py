@@ -304,7 +304,10 @@ def _finish(
     export(model, prepared.transform, request.table, request.export_dir)
     write_atomically(request.export_dir / RECORD_FILE, made.model_dump_json(indent=2))
     request.log_dir.mkdir(parents=True, exist_ok=True)
-    write_json(request.log_dir / SUMMARY_FILE, summarise(made, progress))
+    write_json(
+        request.log_dir / SUMMARY_FILE,
+        summarise(made, progress, exports_best=session.holds_best),
+    )
 
 
 def _serving_model(

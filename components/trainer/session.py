@@ -115,6 +115,7 @@ class Session:
                 self.plan.accumulation * self.plan.micro_batch_size
             )
             self._eval_metrics = self._metrics(self.eval_plan.micro_batch_size)
+        self.holds_best = False
         self.step, self.xla = self._settle_step()
         self._execution = Execution(
             ground.strategy,
@@ -316,6 +317,7 @@ class Session:
     def restore_best(self) -> None:
         """Take the weights of the best epoch, where they were kept."""
         values = self._checkpoints.read_best(self.state.named())
+        self.holds_best = values is not None
         if values is None:
             log.warning("exporting the last weights: those of the best epoch are gone")
         else:

@@ -7,10 +7,17 @@ from components.trainer.checkpoints import Progress
 from components.trainer.record import TrainingRecord
 
 
-def summarise(made: TrainingRecord, progress: Progress) -> dict[str, Any]:
-    """Return the JSON summary of a run."""
+def summarise(
+    made: TrainingRecord, progress: Progress, *, exports_best: bool
+) -> dict[str, Any]:
+    """Return the JSON summary of a run.
+
+    Args:
+        made: The run's record.
+        progress: Where it ended.
+        exports_best: Whether the exported weights are those of the best epoch.
+    """
     best = None if progress.best_epoch is None else progress.best_epoch + 1
-    exports_best = made.request.settings.wants_best and best is not None
     names = sorted({name for epoch in progress.history for name in epoch})
     return {
         "history": {

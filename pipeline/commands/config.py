@@ -2,9 +2,7 @@
 
 import argparse
 import json
-import os
 
-from components.trainer.cluster import TF_CONFIG
 from components.trainer.devices import check_ahead
 from pipeline.config import ProjectSettings, load_settings, settings_json_schema
 from pipeline.user_code import make_importable, resolve
@@ -32,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     settings = load_settings(args.config, args.overrides)
     if args.action == "check":
-        _check_trainer(settings)
+        check_ahead(settings.trainer)
         if args.code:
             _import_code(settings)
         print(_summary(settings))
@@ -43,15 +41,6 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(dump(content), end="")
     return 0
-
-
-def _check_trainer(settings: ProjectSettings) -> None:
-    """Refuse what training would refuse on any machine."""
-    trainer = settings.trainer
-    has_cluster = bool(
-        trainer.workers or trainer.num_local_workers or os.environ.get(TF_CONFIG)
-    )
-    check_ahead(trainer, has_cluster)
 
 
 def _import_code(settings: ProjectSettings) -> None:

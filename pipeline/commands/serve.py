@@ -1,7 +1,6 @@
 """`taxiway serve`: serve the published model over REST and gRPC."""
 
 import argparse
-import logging
 import os
 import tempfile
 from pathlib import Path
@@ -14,6 +13,7 @@ from serving.server.core import CoreOptions
 from serving.server.flags import METRICS_PATH
 from serving.server.grpc_transport import GrpcOptions
 from serving.server.http_transport import HttpOptions
+from serving.server.logs import set_up
 from serving.server.main import serve
 from serving.server.options import ServerOptions
 from serving.server.quiet import quiet
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     options, log = _options(args)
     quiet(log)
-    logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
+    set_up("text")
     serve(options, lambda text: print(text, flush=True))
     return 0
 

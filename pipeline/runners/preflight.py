@@ -1,4 +1,4 @@
-"""What can be known to fail before TFX is loaded: columns and the user's functions."""
+"""What can be known to fail before TFX is loaded: columns, functions, the trainer."""
 
 import ast
 from importlib.util import find_spec
@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from components.example_gen.config import split_columns
 from components.example_gen.csv_source import check_header
 from components.example_gen.sources import find_sources
+from components.trainer.devices import check_ahead
 from pipeline.config import ProjectSettings
 from pipeline.errors import PipelineError, UserCodeError
 from pipeline.runners.ingredients import ingest_request
@@ -13,11 +14,12 @@ from pipeline.user_code import module_file
 
 
 def check(settings: ProjectSettings) -> None:
-    """Look at the headers of the data and at the user's functions, unexecuted.
+    """Look at the data's headers, the trainer and the user's functions, unexecuted.
 
     Raises:
         DataError: A file cannot be read, or lacks a column.
         UserCodeError: A function is not where the settings say.
+        ModelError: The trainer's settings fit no machine.
         PipelineError: TFX could not work in the project's folder.
     """
     magic = sorted(set("[]*?") & set(str(settings.state_dir)))
@@ -26,6 +28,7 @@ def check(settings: ProjectSettings) -> None:
             f"{settings.root}: TFX takes {' '.join(magic)} in a path for a pattern; "
             "move the project to a folder without"
         )
+    check_ahead(settings.trainer)
     request = ingest_request(settings)
     wanted = dict.fromkeys([*split_columns(settings.data.split), *request.dtypes])
     for _, file in find_sources(request):

@@ -274,7 +274,9 @@ class ServerCore:
                 model.tick()
             except Exception:
                 # A disk that fails must not take the versions in memory with it.
-                log.exception("%s: the model repository cannot be read", model.name)
+                log.exception(
+                    "repository_unreadable", extra={"values": {"model": model.name}}
+                )
         self._retired = [model for model in self._retired if not is_gone(model)]
         with self._changed:
             self._changed.notify_all()

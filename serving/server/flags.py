@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from serving import apis, model_server_config
 from serving.errors import RequestError, ServerError
@@ -19,12 +19,14 @@ from serving.server.core import CoreOptions
 from serving.server.grpc_transport import GrpcOptions, Tls, channel_arguments
 from serving.server.http_transport import HttpOptions
 from serving.server.loader import SessionOptions
+from serving.server.logs import Format
 from serving.server.options import ServerOptions
 from serving.server.rest import RestOptions
 from serving.server.versions import Retries
 from serving.server.warmup import WarmUpOptions
 
 MAX_PORT = 65535
+LOG_FORMATS = get_args(Format)
 METRICS_PATH = "/monitoring/prometheus/metrics"
 NUM_CORES = len(os.sched_getaffinity(0))
 
@@ -98,6 +100,7 @@ OWN_FLAGS = (
     Flag("host", "0.0.0.0", "address to listen on"),  # noqa: S104  as the original does
     Flag("free_ports", False, "a port of 0 is any free one, not none"),
     Flag("max_in_flight", 1024, "requests of a port that may wait or run at once"),
+    Flag("log_format", "text", "lines of the log: text or json"),
     Flag("may_be_empty", False, "open the ports before every model serves"),
 )
 _BY_NAME = {flag.name: flag for flag in (*FLAGS, *OWN_FLAGS)}
@@ -163,6 +166,11 @@ def to_options(flags: Mapping[str, Any]) -> ServerOptions:
         ServerError: A value is not allowed, or a file cannot be read.
     """
     _check_numbers(flags)
+    if flags["log_format"] not in LOG_FORMATS:
+        raise ServerError(
+            f"--log_format: got {flags['log_format']!r}, allowed: "
+            f"{', '.join(LOG_FORMATS)}"
+        )
     config_file = (
         Path(flags["model_config_file"]) if flags["model_config_file"] else None
     )

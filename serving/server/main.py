@@ -19,6 +19,7 @@ from serving.server.core import ServerCore
 from serving.server.grpc_transport import GrpcTransport
 from serving.server.http_transport import HttpTransport
 from serving.server.loader import LoadedModel
+from serving.server.logs import event, set_up
 from serving.server.metrics import Metrics
 from serving.server.options import ServerOptions
 from serving.server.plan import State
@@ -68,8 +69,9 @@ class Loader:
             model.close()
             raise
         if number:
-            log.info("%s: %d warm-up requests replayed", path, number)
-            self._metrics.warm_up(str(path), Code.OK, time.monotonic() - started)
+            seconds = time.monotonic() - started
+            event(log, "version_warmed_up", path=path, requests=number, seconds=seconds)
+            self._metrics.warm_up(str(path), Code.OK, seconds)
         if self._scheduler is None:
             return model
         return BatchedModel(model, self._scheduler)
@@ -164,10 +166,16 @@ def _watch_config(
                 continue
             core.reload(flags.read_models(options.config_file), None)
             before = text
-            log.info("%s: the new config holds", options.config_file)
+            event(log, "config_reloaded", file=options.config_file)
         except (OSError, TaxiwayError) as error:
             # As the original: it is tried again, and all goes on as it was.
-            log.warning("%s: %s", options.config_file, error)
+            event(
+                log,
+                "config_refused",
+                logging.WARNING,
+                file=options.config_file,
+                error=error,
+            )
 
 
 def _state(core: ServerCore, name: str, base_path: Path) -> str:
@@ -191,10 +199,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         print(f"TensorFlow Library: {importlib.metadata.version('tensorflow')}")
         return 0
-    logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
+    set_up(given["log_format"])
     try:
         for sentence in flags.without_effect(given):
-            log.warning("%s", sentence)
+            event(log, "flag_without_effect", logging.WARNING, reason=sentence)
         serve(flags.to_options(given), lambda text: print(text, flush=True))
     except TaxiwayError as error:
         print(f"{error}", file=sys.stderr)

@@ -17,6 +17,7 @@ from serving import apis, tfrecord
 from serving.errors import Code
 from serving.model_server_config import ModelConfig
 from serving.server.call import Call
+from serving.server.logs import event
 
 log = logging.getLogger(__name__)
 MAX_FILE_BYTES = 64 << 20
@@ -120,7 +121,13 @@ class RequestLogs:
         try:
             request_log.write(call, build)
         except OSError as error:
-            log.warning("%s: a request cannot be logged: %s", call.model, error)
+            event(
+                log,
+                "request_not_logged",
+                logging.WARNING,
+                model=call.model,
+                error=error,
+            )
             self._count(call.model, Code.UNKNOWN)
         else:
             self._count(call.model, Code.OK)

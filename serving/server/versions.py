@@ -11,6 +11,7 @@ from typing import Any, Protocol, Self
 
 from serving.errors import Code, RequestError, ServingError
 from serving.model_server_config import Latest, Policy
+from serving.server.logs import event
 from serving.server.plan import Load, State, Unload, aspired, next_action
 from serving.tensors import Array
 
@@ -186,7 +187,13 @@ class ModelVersions:
         try:
             found = self._repository.versions()
         except ServingError as error:
-            log.warning("%s: %s", self.name, error)
+            event(
+                log,
+                "repository_unreadable",
+                logging.WARNING,
+                model=self.name,
+                error=error,
+            )
             return None
         self._forget_mended(found)
         return aspired(found, self._policy)
@@ -319,7 +326,8 @@ class ModelVersions:
 
     def _load_version(self, servable: Servable) -> None:
         version = servable.version
-        log.info("%s: loading version %d", self.name, version)
+        event(log, "version_loading", model=self.name, version=version)
+        started = self._clock()
         before = snapshot(self._repository, version)
         try:
             model = self._load(self._repository.path(version))
@@ -329,7 +337,14 @@ class ModelVersions:
             with self._lock:
                 servable.model, servable.error, servable.code = model, "", Code.OK
             self._move(version, State.AVAILABLE)
-            log.info("%s: version %d is AVAILABLE", self.name, version)
+            seconds = self._clock() - started
+            event(
+                log,
+                "version_available",
+                model=self.name,
+                version=version,
+                seconds=seconds,
+            )
         self._wake()
 
     def _note_failure(
@@ -340,13 +355,16 @@ class ModelVersions:
             servable.num_failures += 1
             servable.error, servable.code = str(error), code
         is_last = servable.num_failures > self._retries.max_num
-        then = "" if is_last else f"; again in {self._retries.interval_s:g} s"
-        log.warning(
-            "%s: version %d cannot be loaded: %s%s",
-            self.name,
-            servable.version,
-            error,
-            then,
+        again = {} if is_last else {"again_in_s": self._retries.interval_s}
+        event(
+            log,
+            "version_failed",
+            logging.WARNING,
+            model=self.name,
+            version=servable.version,
+            code=code.name,
+            error=error,
+            **again,
         )
         if is_last:
             self._failed[servable.version] = before
@@ -366,7 +384,7 @@ class ModelVersions:
             if model is not None:
                 model.close()
             self._move(servable.version, State.END)
-            log.info("%s: version %d is unloaded", self.name, servable.version)
+            event(log, "version_unloaded", model=self.name, version=servable.version)
 
     def _move(self, version: int, state: State) -> None:
         with self._lock:

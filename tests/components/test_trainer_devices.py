@@ -1,5 +1,7 @@
 """Which devices train, with which strategy, and how a batch is cut for them."""
 
+from typing import get_args
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +12,8 @@ from components.trainer.config import TrainerSettings
 from components.trainer.devices import (
     DevicePlan,
     Inventory,
+    Kind,
+    check_ahead,
     create_strategy,
     micro_batch_size,
     plan,
@@ -110,6 +114,18 @@ def test_with_servers_each_process_computes_alone_and_the_chief_directs(
     assert found.serves == serves
     assert found.is_chief != serves
     assert str(found).startswith("parameter_server, workers: 2, servers: 1, chief on ")
+
+
+def test_workers_of_tf_config_go_before_those_of_the_settings() -> None:
+    settings = TrainerSettings(workers=("a:1", "b:1", "c:1"), batch_size=512)
+    with pytest.raises(ModelError, match="does not divide by 3 replicas"):
+        check_ahead(settings, {})
+    check_ahead(settings, {"TF_CONFIG": '{"cluster": {}}'})
+
+
+def test_every_strategy_of_the_settings_but_tpu_can_be_planned() -> None:
+    named = get_args(TrainerSettings.model_fields["strategy"].annotation)
+    assert set(named) == {"auto", "tpu", *get_args(Kind)}
 
 
 def test_a_tpu_that_is_not_there_is_refused() -> None:
