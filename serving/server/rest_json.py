@@ -400,17 +400,17 @@ def float_texts(array: Array) -> list[str]:
     """
     values = array.tolist()
     texts = [f"{value:g}" for value in values]
-    read = np.array([float(text) for text in texts], array.dtype)
-    num_digits = 17 if array.dtype == np.float64 else 9
-    for index in np.flatnonzero(read != array).tolist():
-        texts[index] = f"{values[index]:.{num_digits}g}"
-    return [_with_point(text) for text in texts]
-
-
-def _with_point(text: str) -> str:
-    if "." in text or "e" in text:
-        return text
-    return _TOKENS.get(text) or f"{text}.0"
+    read = np.array(list(map(float, texts)), array.dtype).tolist()
+    if read != values:  # NaN is never equal, and no longer for it
+        num_digits = 17 if array.dtype == np.float64 else 9
+        texts = [
+            text if again == value else f"{value:.{num_digits}g}"
+            for text, again, value in zip(texts, read, values, strict=True)
+        ]
+    return [
+        text if "." in text or "e" in text else _TOKENS.get(text) or f"{text}.0"
+        for text in texts
+    ]
 
 
 def float_text(value: Any) -> str:

@@ -7,11 +7,12 @@ See tensorflow/c/c_api.h, tf_tensor.h and tf_tstring.h in the wheel.
 
 import ctypes
 import importlib.util
+import threading
 from collections.abc import Callable, Sequence
 from ctypes import POINTER, c_char_p, c_int, c_int64, c_size_t, c_void_p
 from functools import cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -38,7 +39,7 @@ class _Buffer(ctypes.Structure):
 _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "TF_Version": (c_char_p, []),
     "TF_NewStatus": (c_void_p, []),
-    "TF_DeleteStatus": (None, [c_void_p]),
+    "TF_SetStatus": (None, [c_void_p, c_int, c_char_p]),
     "TF_GetCode": (c_int, [c_void_p]),
     "TF_Message": (c_char_p, [c_void_p]),
     "TF_NewBuffer": (POINTER(_Buffer), []),
@@ -122,25 +123,29 @@ def library() -> Any:
     return loaded
 
 
-class _Status:
-    """A TF_Status, checked and deleted at the end of the block."""
+def _check(status: Any) -> None:
+    """Raise what a status says, if it says something, and make it say nothing."""
+    tf = library()
+    code = tf.TF_GetCode(status)
+    if code:
+        message = tf.TF_Message(status).decode(errors="replace")
+        tf.TF_SetStatus(status, 0, b"")  # a call that succeeds would leave it as it is
+        raise RequestError(Code(code), message)
 
-    def __enter__(self) -> Self:
-        self.pointer = library().TF_NewStatus()
-        return self
 
-    def __exit__(self, kind: object, *_: object) -> None:
-        try:
-            if kind is None:
-                self.check()
-        finally:
-            library().TF_DeleteStatus(self.pointer)
+class _ThreadStatus(threading.local):
+    """A TF_Status for each thread: to make one anew costs two calls."""
 
-    def check(self) -> None:
-        code = library().TF_GetCode(self.pointer)
-        if code:
-            message = library().TF_Message(self.pointer).decode(errors="replace")
-            raise RequestError(Code(code), message)
+    pointer: Any = None
+
+
+_statuses = _ThreadStatus()
+
+
+def _thread_status() -> Any:
+    if _statuses.pointer is None:
+        _statuses.pointer = library().TF_NewStatus()
+    return _statuses.pointer
 
 
 class Session:
@@ -162,20 +167,21 @@ class Session:
         self._session: Any = None
         options, meta = tf.TF_NewSessionOptions(), tf.TF_NewBuffer()
         names = (c_char_p * len(tags))(*(tag.encode() for tag in tags))
+        status = _thread_status()
         try:
-            with _Status() as status:
-                tf.TF_SetConfig(options, config, len(config), status.pointer)
-                status.check()
-                self._session = tf.TF_LoadSessionFromSavedModel(
-                    options,
-                    None,
-                    str(path).encode(),
-                    names,
-                    len(tags),
-                    self._graph,
-                    meta,
-                    status.pointer,
-                )
+            tf.TF_SetConfig(options, config, len(config), status)
+            _check(status)
+            self._session = tf.TF_LoadSessionFromSavedModel(
+                options,
+                None,
+                str(path).encode(),
+                names,
+                len(tags),
+                self._graph,
+                meta,
+                status,
+            )
+            _check(status)
             self.meta_graph = ctypes.string_at(meta[0].data, meta[0].length)
         except BaseException:
             self.close()
@@ -219,12 +225,11 @@ class Session:
 
     def close(self) -> None:
         """Give the memory back; nothing must be running."""
-        tf = library()
-        with _Status() as status:
-            if self._session:
-                session, self._session = self._session, None
-                tf.TF_CloseSession(session, status.pointer)
-                tf.TF_DeleteSession(session, status.pointer)
+        tf, status = library(), _thread_status()
+        if self._session:
+            session, self._session = self._session, None
+            tf.TF_CloseSession(session, status)
+            tf.TF_DeleteSession(session, status)
         if self._graph:
             graph, self._graph = self._graph, None
             tf.TF_DeleteGraph(graph)
@@ -249,36 +254,39 @@ class _Callable:
         Raises:
             RequestError: A kernel failed.
         """
-        num_feeds, num_fetches = len(self._feeds), len(self._fetches)
-        values = (c_void_p * num_feeds)()
-        results = (c_void_p * num_fetches)()
+        feeds, fetches = self._feeds, self._fetches
+        values = (c_void_p * len(feeds))()
+        results = (c_void_p * len(fetches))()
+        status = _thread_status()
         try:
             for index, array in enumerate(arrays):
                 values[index] = _to_tensor(array)
-            with _Status() as status:
-                self._run(
-                    self._session,
-                    self._options,
-                    self._feeds,
-                    values,
-                    num_feeds,
-                    self._fetches,
-                    results,
-                    num_fetches,
-                    None,
-                    0,
-                    None,
-                    status.pointer,
-                )
+            self._run(
+                self._session,
+                self._options,
+                feeds,
+                values,
+                len(feeds),
+                fetches,
+                results,
+                len(fetches),
+                None,
+                0,
+                None,
+                status,
+            )
+            _check(status)
             return [_to_array(tensor) for tensor in results]
         finally:
+            delete = library().TF_DeleteTensor
             # The results first: one may share the strings of a value.
             for tensor in results:
                 if tensor:
-                    library().TF_DeleteTensor(tensor)
+                    delete(tensor)
             for array, tensor in zip(arrays, values, strict=True):
                 if tensor:
-                    _delete(tensor, array)
+                    _free_strings(tensor, array)
+                    delete(tensor)
 
 
 def _to_tensor(array: Array) -> Any:
@@ -316,14 +324,14 @@ def _write_strings(data: int, array: Array) -> None:
         )
 
 
-def _delete(tensor: Any, array: Array) -> None:
+def _free_strings(tensor: Any, array: Array) -> None:
+    if array.dtype != object or not array.size:
+        return
     tf = library()
-    if array.dtype == object and array.size:
-        data = tf.TF_TensorData(tensor)
-        for index, text in enumerate(array.ravel().tolist()):
-            if len(text) > SMALL_STRING:
-                tf.TF_StringDealloc(data + index * STRING_BYTES)
-    tf.TF_DeleteTensor(tensor)
+    data = tf.TF_TensorData(tensor)
+    for index, text in enumerate(array.ravel().tolist()):
+        if len(text) > SMALL_STRING:
+            tf.TF_StringDealloc(data + index * STRING_BYTES)
 
 
 def _to_array(tensor: Any) -> Array:
