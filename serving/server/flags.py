@@ -26,7 +26,7 @@ from serving.server.versions import Retries
 from serving.server.warmup import WarmUpOptions
 
 MAX_PORT = 65535
-LOG_FORMATS = get_args(Format)
+CHOICES = {"log_format": get_args(Format), "grpc_transport": ("loop", "grpcio")}
 METRICS_PATH = "/monitoring/prometheus/metrics"
 NUM_CORES = len(os.sched_getaffinity(0))
 
@@ -100,6 +100,7 @@ OWN_FLAGS = (
     Flag("host", "0.0.0.0", "address to listen on"),  # noqa: S104  as the original does
     Flag("free_ports", False, "a port of 0 is any free one, not none"),
     Flag("max_in_flight", 1024, "requests of a port that may wait or run at once"),
+    Flag("grpc_transport", "loop", "what speaks gRPC: loop, or grpcio, slower"),
     Flag("log_format", "text", "lines of the log: text or json"),
     Flag("may_be_empty", False, "open the ports before every model serves"),
 )
@@ -166,11 +167,11 @@ def to_options(flags: Mapping[str, Any]) -> ServerOptions:
         ServerError: A value is not allowed, or a file cannot be read.
     """
     _check_numbers(flags)
-    if flags["log_format"] not in LOG_FORMATS:
-        raise ServerError(
-            f"--log_format: got {flags['log_format']!r}, allowed: "
-            f"{', '.join(LOG_FORMATS)}"
-        )
+    for name, allowed in CHOICES.items():
+        if flags[name] not in allowed:
+            raise ServerError(
+                f"--{name}: got {flags[name]!r}, allowed: {', '.join(allowed)}"
+            )
     config_file = (
         Path(flags["model_config_file"]) if flags["model_config_file"] else None
     )
@@ -193,6 +194,7 @@ def to_options(flags: Mapping[str, Any]) -> ServerOptions:
             flags["rest_api_enable_cors_support"],
         ),
         metrics_path=_metrics_path(flags),
+        grpc_on_loop=flags["grpc_transport"] == "loop",
     )
 
 
@@ -304,6 +306,7 @@ def _grpc(flags: Mapping[str, Any], num_threads: int) -> GrpcOptions:
         max_in_flight=flags["max_in_flight"],
         channel_arguments=tuple(channel_arguments(flags["grpc_channel_arguments"])),
         tls=tls,
+        may_run_inline=not flags["enable_batching"],
         has_health_service=flags["enable_grpc_healthcheck_service"],
     )
 

@@ -1,19 +1,11 @@
-"""HTTP/1.1 on an event loop: connections, timeouts and threads, nothing about models.
-
-Small models are run on the loop itself, for handing a request to a thread costs more
-than running it; what has shown to take longer goes to a thread, so that it holds up
-nobody else.
-"""
+"""HTTP/1.1 on an event loop: connections and timeouts, nothing about models."""
 
 import asyncio
 import logging
 import socket
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -23,16 +15,13 @@ import uvloop
 
 from serving.errors import ServerError
 from serving.server import rest_json
+from serving.server.offload import Offload
 from serving.server.ports import port_taken
 from serving.server.rest import MAX_BODY_BYTES, HttpRequest, HttpResponse
 
 log = logging.getLogger(__name__)
 IDLE_TIMEOUT_S = 60.0
 BACKLOG = 1024
-# What takes longer on average goes to a thread.
-INLINE_S = 0.001
-MAX_PATHS = 1000
-FORGETTING = 0.2
 _REASONS = {status.value: status.phrase for status in HTTPStatus} | {
     499: "Client Closed Request"
 }
@@ -53,27 +42,6 @@ class HttpOptions:
     """False where answering waits for others, as in batching."""
 
 
-class Pace:
-    """How long requests to a path took on average, to know which to hand over."""
-
-    def __init__(self) -> None:
-        self._averages: dict[str, float] = {}
-
-    def is_quick(self, path: str) -> bool:
-        """Tell whether a request may run on the loop."""
-        return self._averages.get(path, 1.0) < INLINE_S
-
-    def note(self, path: str, seconds: float) -> None:
-        """Count a request in."""
-        average = self._averages.get(path)
-        if average is None:
-            if len(self._averages) >= MAX_PATHS:
-                self._averages.clear()
-            self._averages[path] = seconds
-        else:
-            self._averages[path] = average + FORGETTING * (seconds - average)
-
-
 class HttpTransport:
     """Listens on a port and hands requests to a function."""
 
@@ -86,16 +54,19 @@ class HttpTransport:
             ServerError: It is taken.
         """
         self.answer, self.options = answer, options
-        self.pace = Pace()
-        self.in_flight = 0
+        self.offload = Offload(
+            "rest",
+            options.num_threads,
+            options.max_in_flight,
+            may_run_inline=options.may_run_inline,
+        )
         self.connections: set[_Connection] = set()
         self.loop = uvloop.new_event_loop()
-        self.threads = ThreadPoolExecutor(options.num_threads, "rest")
-        self._socket = _listen(options.host, options.port)
+        taken = port_taken("REST", options.host, options.port)
+        self._socket = listen(options.host, options.port, taken)
         self.port: int = self._socket.getsockname()[1]
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)
         self._server: Any = None
-        self._idle: asyncio.Event | None = None
 
     def start(self) -> None:
         """Begin to answer."""
@@ -120,33 +91,29 @@ class HttpTransport:
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
         self.loop.close()
-        self.threads.shutdown(wait=False, cancel_futures=True)
-
-    def came_back(self) -> None:
-        """Count a request out that a thread has answered."""
-        self.in_flight -= 1
-        if not self.in_flight and self._idle is not None:
-            self._idle.set()
+        self.offload.close()
 
     async def _stop(self, grace_s: float) -> None:
         self._server.close()
-        if self.in_flight:
-            self._idle = asyncio.Event()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._idle.wait(), grace_s)
+        await self.offload.drain(grace_s)
         for connection in list(self.connections):
             connection.close()
         await asyncio.sleep(0)
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int, taken: str) -> socket.socket:
+    """Take a port.
+
+    Raises:
+        ServerError: It is taken; in the words given.
+    """
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.socket(family, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
     except OSError as error:
-        raise ServerError(port_taken("REST", host, port)) from error
+        raise ServerError(taken) from error
     listener.setblocking(False)
     return listener
 
@@ -260,47 +227,37 @@ class _Connection(asyncio.Protocol):
         self._next()
 
     def _next(self) -> None:
-        owner = self._owner
+        offload = self._owner.offload
         while self._waiting and not self._is_busy and not self._is_full:
             request, keep_alive = self._waiting.popleft()
-            path = request.path
-            if owner.options.may_run_inline and owner.pace.is_quick(path):
-                self._send(request, keep_alive, self._timed(request, path))
-            elif owner.in_flight >= owner.options.max_in_flight:
+            kind = request.path
+            if offload.is_quick(kind):
+                response = offload.run(kind, lambda r=request: self._owner.answer(r))  # type: ignore[misc]
+                self._send(request, keep_alive, response)
+            elif not offload.has_room():
                 self._send(request, keep_alive, overloaded())
             else:
-                self._hand_over(request, keep_alive, path)
+                self._hand_over(request, keep_alive)
 
-    def _hand_over(self, request: HttpRequest, keep_alive: bool, path: str) -> None:
+    def _hand_over(self, request: HttpRequest, keep_alive: bool) -> None:
         owner = self._owner
-        owner.in_flight += 1
         self._is_busy = True
         self._transport.pause_reading()
-        future: Any = owner.loop.run_in_executor(
-            owner.threads, self._timed, request, path
+        owner.offload.submit(
+            owner.loop,
+            request.path,
+            lambda: owner.answer(request),
+            lambda response: self._came_back(request, keep_alive, response),
         )
-        future.add_done_callback(
-            lambda done: self._came_back(request, keep_alive, done)
-        )
-
-    def _timed(self, request: HttpRequest, path: str) -> HttpResponse:
-        started = time.perf_counter()
-        response = self._owner.answer(request)
-        self._owner.pace.note(path, time.perf_counter() - started)
-        return response
 
     def _came_back(
-        self,
-        request: HttpRequest,
-        keep_alive: bool,
-        done: "asyncio.Future[HttpResponse]",
+        self, request: HttpRequest, keep_alive: bool, response: HttpResponse
     ) -> None:
-        self._owner.came_back()
         self._is_busy = False
-        if self._transport.is_closing() or done.cancelled():
+        if self._transport.is_closing():
             return
         self._transport.resume_reading()
-        self._send(request, keep_alive, done.result())
+        self._send(request, keep_alive, response)
         self._next()
 
     def _send(

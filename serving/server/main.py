@@ -16,6 +16,7 @@ from serving.errors import Code, RequestError, ServerError, TaxiwayError
 from serving.server import flags
 from serving.server.batching import BatchedModel, BatchScheduler
 from serving.server.core import ServerCore
+from serving.server.grpc_loop_transport import LoopGrpcTransport
 from serving.server.grpc_transport import GrpcTransport
 from serving.server.http_transport import HttpTransport
 from serving.server.loader import LoadedModel
@@ -115,7 +116,8 @@ def _open(
     """Take the ports; return how each is started and what is said of it."""
     lines: list[tuple[Callable[[], None], str]] = []
     if options.grpc is not None:
-        grpc = GrpcTransport(server, options.grpc)
+        kind = LoopGrpcTransport if options.grpc_on_loop else GrpcTransport
+        grpc = kind(server, options.grpc)
         stack.callback(grpc.stop, GRACE_S)
         lines.append((grpc.start, f"gRPC  {options.grpc.host}:{grpc.port}"))
     if options.http is not None:

@@ -31,6 +31,8 @@ class ServerOptions:
     """None: every request is run by itself."""
     grpc: GrpcOptions | None = field(default_factory=GrpcOptions)
     """None: no gRPC."""
+    grpc_on_loop: bool = True
+    """Speak gRPC by ourselves; by grpcio, the reference, when False."""
     http: HttpOptions | None = field(default_factory=HttpOptions)
     """None: no REST."""
     rest: RestOptions = field(default_factory=RestOptions)

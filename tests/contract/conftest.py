@@ -7,7 +7,7 @@ from pathlib import Path
 
 import contract_server
 import pytest
-from contract_server import MODELS, Contracted, config, running
+from contract_server import MODELS, TRANSPORTS, Contracted, config, running
 from differences import DIFFERENCES
 
 ECHO = Path(__file__).with_name("echo_model.py")
@@ -41,9 +41,11 @@ def echo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return base_path
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="session", params=TRANSPORTS)
 def server(
-    tmp_path_factory: pytest.TempPathFactory, echo: Path
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    echo: Path,
 ) -> Iterator[Contracted]:
     """A server of all conformance models, with labels and metrics."""
     folder = tmp_path_factory.mktemp("server")
@@ -70,5 +72,6 @@ def server(
         f"--monitoring_config_file={monitoring}",
         "--rest_api_enable_cors_support=true",
         "--enable_grpc_healthcheck_service=true",
+        transport=request.param,
     ) as started:
         yield started

@@ -33,6 +33,8 @@ from serving.tensors import to_array, to_proto
 
 COMMAND = os.environ.get("TAXIWAY_CONTRACT_COMMAND", "")
 IS_ORIGINAL = bool(COMMAND)
+TRANSPORTS = ("original",) if IS_ORIGINAL else ("loop", "grpcio")
+"""What speaks gRPC; of ours the first is the default, the other the reference."""
 START_TIMEOUT_S = 60.0
 TIMEOUT_S = 30.0
 MODELS = Path(__file__).parents[1] / "data" / "conformance" / "models"
@@ -259,16 +261,21 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def command() -> list[str]:
+def command(transport: str) -> list[str]:
     """Return what runs `tensorflow_model_server`."""
     if IS_ORIGINAL:
         return shlex.split(COMMAND)
-    return [sys.executable, "-P", "-m", "serving.server", "--host=127.0.0.1"]
+    ours = [sys.executable, "-P", "-m", "serving.server", "--host=127.0.0.1"]
+    return [*ours, f"--grpc_transport={transport}"]
 
 
 @contextmanager
 def running(
-    log: Path, *flags: str, waits: bool = True, credentials: Any = None
+    log: Path,
+    *flags: str,
+    waits: bool = True,
+    credentials: Any = None,
+    transport: str = TRANSPORTS[0],
 ) -> Iterator[Contracted]:
     """Run a server for as long as the block lasts."""
     ports = free_port(), free_port()
@@ -279,7 +286,12 @@ def running(
     )
     with log.open("ab") as output:
         process = subprocess.Popen(
-            [*command(), f"--port={ports[0]}", f"--rest_api_port={ports[1]}", *flags],
+            [
+                *command(transport),
+                f"--port={ports[0]}",
+                f"--rest_api_port={ports[1]}",
+                *flags,
+            ],
             stdout=output,
             stderr=output,
             env=environment,

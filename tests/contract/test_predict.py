@@ -109,9 +109,9 @@ def test_values_that_are_not_packed_or_are_repeated_are_read(
 def test_specs_that_name_nothing(
     server: Contracted, spec: dict[str, Any], code: str, text: str
 ) -> None:
-    model = spec.pop("model", HALF)
+    chosen = {"model": HALF, **spec}
     with pytest.raises(StatusError) as refused:
-        server.predict(model, {"x": [1.0]}, **spec)
+        server.predict(inputs={"x": [1.0]}, **chosen)
     assert refused.value.code == code
     assert text in refused.value.text
 

@@ -268,3 +268,59 @@ def test_overload_is_shed_at_once_and_passes(echo: Path, tmp_path: Path) -> None
             assert set(answers) == {shed, served}
             assert answers[served] >= 8
             assert ask(server) == served
+
+
+@fuzz
+@given(st.binary(min_size=1, max_size=300), st.booleans())
+def test_any_bytes_on_the_grpc_port_end_in_an_answer_or_a_closed_connection(
+    victim: Contracted, content: bytes, has_preface: bool
+) -> None:
+    preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes.fromhex("000000040000000000")
+    with socket.create_connection(("127.0.0.1", victim.grpc_port), 30) as connection:
+        connection.sendall(preface + content if has_preface else content)
+        connection.shutdown(socket.SHUT_WR)
+        while connection.recv(65536):
+            pass
+
+
+def test_many_requests_at_once_on_one_connection(victim: Contracted) -> None:
+    payload = predict_request("m", {"x": np.arange(50, dtype=np.float32)})
+    stub = victim.channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
+    content = payload.SerializeToString()
+    calls = [stub.future(content, timeout=30) for _ in range(600)]
+    first = calls[0].result()
+    assert all(call.result() == first for call in calls)
+
+
+def test_sixty_four_megabytes_both_ways_beside_small_requests(
+    victim: Contracted,
+) -> None:
+    large = np.arange(16 << 20, dtype=np.float32)
+    with ThreadPoolExecutor(4) as pool:
+        future = pool.submit(victim.predict, "m", {"x": large})
+        for _ in range(20):
+            assert victim.predict("m", {"x": [2.0]})["y"].tolist() == [3.0]
+        answer = future.result()["y"]
+    assert answer.shape == large.shape
+    assert answer[-1] == large[-1] / 2 + 2
+
+
+def test_compressed_requests_are_inflated(victim: Contracted) -> None:
+    stub = victim.channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
+    content = predict_request(
+        "m", {"x": np.zeros(1000, np.float32)}
+    ).SerializeToString()
+    for compression in (grpc.Compression.Gzip, grpc.Compression.Deflate):
+        answer = stub(content, timeout=30, compression=compression)
+        response = apis.PredictResponse.FromString(answer)
+        assert response.outputs["y"].float_val[:3] == [2.0, 2.0, 2.0]
+
+
+def test_request_that_is_taken_back_disturbs_no_other(victim: Contracted) -> None:
+    stub = victim.channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
+    content = predict_request(
+        "m", {"x": np.zeros(100_000, np.float32)}
+    ).SerializeToString()
+    for _ in range(50):
+        stub.future(content, timeout=30).cancel()
+    assert victim.predict("m", {"x": [2.0]})["y"].tolist() == [3.0]
