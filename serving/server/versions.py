@@ -186,6 +186,10 @@ class ModelVersions:
             return None
         try:
             found = self._repository.versions()
+            if not found and self.is_serving():
+                # Look again before all is unloaded: a new version may have been
+                # published, and the old one deleted, in the midst of the first look.
+                found = self._repository.versions()
         except ServingError as error:
             event(
                 log,
@@ -204,15 +208,14 @@ class ModelVersions:
         return not moving & set(self.states().values())
 
     def is_pending(self) -> bool:
-        """Tell whether a version that should be served may yet come to be."""
+        """Tell whether a load goes on, or something is still to be done."""
         with self._moving:
-            wanted = self._wanted() or []
-            states = self.states()
-            return any(
-                states.get(version) is not State.AVAILABLE
-                and version not in self._failed
-                for version in wanted
-            )
+            wanted, states = self._wanted(), self.states()
+            if State.LOADING in states.values():
+                return True
+            if wanted is None:
+                return False
+            return next_action(wanted, states, self._failed) is not None
 
     def is_serving(self) -> bool:
         """Tell whether any version is AVAILABLE."""
@@ -220,7 +223,8 @@ class ModelVersions:
 
     def has_failed(self) -> bool:
         """Tell whether no version serves, and each that should has failed."""
-        return bool(self._failed) and not self.is_serving() and not self.is_pending()
+        # In this order: what is not pending any more may just have come to serve.
+        return not self.is_pending() and not self.is_serving() and bool(self._failed)
 
     def status(self, version: int | None = None) -> list[Servable]:
         """Return all versions that were ever seen, newest first, or one.

@@ -145,7 +145,7 @@ def test_a_killed_export_is_gone_on_with_and_no_step_is_trained_again(
     assert saved is not None
     assert saved.progress.step == 3 * STEPS_PER_EPOCH
     project.train()
-    assert project.record.seconds == round(saved.progress.seconds, 3)
+    assert project.record.seconds == round(saved.progress.all_s, 3)
     assert project.record.weight_digests == undisturbed.record.weight_digests
     assert project.summary["history"] == undisturbed.summary["history"]
 

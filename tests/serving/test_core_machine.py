@@ -87,6 +87,7 @@ class Core(RuleBasedStateMachine):
         self.core = ServerCore(load, CoreOptions(poll_interval_s=-1.0))
         self.core.begin([ModelConfig("m", self.base)])
         self.expected = Expected()
+        self.steps: list[Any] = []
 
     def teardown(self) -> None:
         self.core.close()
@@ -115,10 +116,11 @@ class Core(RuleBasedStateMachine):
             if serving == wanted and is_still:
                 return
             pause.wait(0.002)
-        pytest.fail(f"serves {states}, expected {self.expected}")
+        pytest.fail(f"serves {states}, expected {self.expected}, after {self.steps}")
 
     @rule(version=VERSIONS)
     def publish(self, version: int) -> None:
+        self.steps.append(("publish", version))
         if version not in self.expected.disk:
             self.write(version, "good")
             self.expected.disk[version] = "good"
@@ -126,6 +128,7 @@ class Core(RuleBasedStateMachine):
 
     @rule(version=VERSIONS)
     def publish_a_bad_one(self, version: int) -> None:
+        self.steps.append(("bad", version))
         if version not in self.expected.disk:
             self.write(version, "bad")
             self.expected.disk[version] = "bad"
@@ -134,6 +137,7 @@ class Core(RuleBasedStateMachine):
     @rule(version=VERSIONS)
     def mend(self, version: int) -> None:
         """A version that is served does not look at its files any more."""
+        self.steps.append(("mend", version))
         if version in self.expected.disk:
             (self.base / str(version) / "saved_model.pb").write_text("good again")
             self.expected.disk[version] = "good again"
@@ -141,6 +145,7 @@ class Core(RuleBasedStateMachine):
 
     @rule(version=VERSIONS)
     def delete(self, version: int) -> None:
+        self.steps.append(("delete", version))
         self.remove(version)
         self.expected.disk.pop(version, None)
         self.settle()
@@ -148,6 +153,7 @@ class Core(RuleBasedStateMachine):
     @rule(policy=POLICIES, labels=LABELS)
     def reload(self, policy: Policy, labels: dict[str, int]) -> None:
         expected = self.expected
+        self.steps.append(("reload", policy, labels))
         if not aspired(expected.disk, policy):
             return  # as the original, it waits without end for a version to come
         known = expected.serving | expected.disk.keys()
@@ -200,5 +206,5 @@ class Core(RuleBasedStateMachine):
             return None
 
 
-Core.TestCase.settings = settings(max_examples=30, stateful_step_count=25)
+Core.TestCase.settings = settings(max_examples=40, stateful_step_count=25)
 TestCore = Core.TestCase

@@ -207,6 +207,27 @@ def test_empty_folder_unloads_and_a_missing_one_does_not(
     assert states(versions) == {1: State.END}
 
 
+def test_folder_that_looks_empty_is_looked_at_again_before_all_is_unloaded(
+    repository: FakeRepository, loader: Loader
+) -> None:
+    """Listing and looking into versions is not one moment: others swap them between."""
+
+    class Swapped(FakeRepository):
+        looks = 0
+
+        def versions(self) -> list[int]:
+            self.looks += 1
+            return [] if self.looks == 2 else self.found
+
+    swapped = Swapped(repository.folder, [1])
+    versions = ModelVersions("m", swapped, loader)
+    versions.tick()
+    swapped.found = [2]
+    versions.tick()
+    assert states(versions) == {2: State.AVAILABLE, 1: State.END}
+    assert loader.tried == [1, 2]
+
+
 def test_unreadable_repository_changes_nothing(
     versions: ModelVersions, repository: FakeRepository
 ) -> None:
