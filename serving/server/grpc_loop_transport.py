@@ -81,7 +81,10 @@ class _Stream:
     path: str
     deadline: float | None
     encoding: int
-    body: bytearray = field(default_factory=bytearray)
+    pieces: list[bytes] = field(default_factory=list)
+    """Of the message; of a service beside ours, what is not answered yet."""
+    size: int = 0
+    """Of the pieces, in bytes."""
     has_opened: bool = False
     """Whether headers were sent."""
     is_cancelled: bool = False
@@ -293,10 +296,11 @@ class _Peer(asyncio.Protocol):
         stream = self._streams.get(number)
         if stream is None:
             return
-        stream.body += data
+        stream.pieces.append(data)
+        stream.size += len(data)
         if stream.side is not None:
             self._answer_side(number, stream)
-        elif len(stream.body) > MAX_MESSAGE_BYTES + PREFIX_BYTES:
+        elif stream.size > MAX_MESSAGE_BYTES + PREFIX_BYTES:
             self._refuse(number, Code.RESOURCE_EXHAUSTED, "The message is too large")
 
     def ended(self, number: int) -> None:
@@ -367,13 +371,14 @@ class _Peer(asyncio.Protocol):
     # Services beside ours: health, reflection.
 
     def _answer_side(self, number: int, stream: _Stream) -> None:
-        while len(stream.body) >= PREFIX_BYTES:
-            size = int.from_bytes(stream.body[1:PREFIX_BYTES])
-            end = PREFIX_BYTES + size
-            if len(stream.body) < end:
+        body = b"".join(stream.pieces)
+        stream.pieces = [body]
+        while len(body) >= PREFIX_BYTES:
+            end = PREFIX_BYTES + int.from_bytes(body[1:PREFIX_BYTES])
+            if len(body) < end:
                 return
-            message = bytes(stream.body[PREFIX_BYTES:end])
-            del stream.body[:end]
+            message, body = body[PREFIX_BYTES:end], body[end:]
+            stream.pieces = [body]
             if not stream.has_opened:
                 stream.has_opened = True
                 self._connection.send_headers(number, _OPENING, ends=False)
@@ -429,11 +434,12 @@ def _message(stream: _Stream) -> bytes:
     Raises:
         RequestError: There is none, more than one, or it cannot be inflated.
     """
-    body = stream.body
+    pieces = stream.pieces
+    body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
     size = int.from_bytes(body[1:PREFIX_BYTES]) if len(body) >= PREFIX_BYTES else -1
     if size != len(body) - PREFIX_BYTES:
         raise RequestError(Code.INTERNAL, "Cannot parse the request: not one message")
-    message = bytes(memoryview(body)[PREFIX_BYTES:])
+    message = body[PREFIX_BYTES:]
     if not body[0]:
         return message
     if not stream.encoding:

@@ -84,7 +84,7 @@ class Connection:
             write: Takes bytes for the peer.
         """
         self._streams, self._write = streams, write
-        self._buffer = bytearray()
+        self._buffer = b""
         self._has_preface = False
         self._decoder = HeaderDecoder()
         self._block: tuple[int, int, bytearray] | None = None
@@ -105,36 +105,37 @@ class Connection:
         Raises:
             ConnectionLost: It broke the protocol.
         """
-        self._buffer += data
+        if self._buffer:
+            data = self._buffer + data
+        place = 0
         if not self._has_preface:
-            start = bytes(self._buffer[: len(PREFACE)])
+            start = data[: len(PREFACE)]
             if not PREFACE.startswith(start):
                 raise ConnectionLost(PROTOCOL_ERROR, "no HTTP/2 preface")
             if len(start) < len(PREFACE):
+                self._buffer = data
                 return
-            del self._buffer[: len(PREFACE)]
             self._has_preface = True
-        for kind, flags, stream, payload in self._frames():
+            place = len(PREFACE)
+        for kind, flags, stream, payload in self._frames(data, place):
             if self._block is not None and kind != CONTINUATION:
                 raise ConnectionLost(PROTOCOL_ERROR, "expected CONTINUATION")
             self._take(kind, flags, stream, payload)
 
-    def _frames(self) -> Iterator[tuple[int, int, int, bytes]]:
-        buffer, place = self._buffer, 0
-        try:
-            while len(buffer) - place >= _HEAD.size:
-                high, low, kind, flags, stream = _HEAD.unpack_from(buffer, place)
-                size = high << 16 | low
-                if size > MAX_RECEIVED_FRAME:
-                    raise ConnectionLost(FRAME_SIZE_ERROR, f"a frame of {size} bytes")
-                end = place + _HEAD.size + size
-                if len(buffer) < end:
-                    return
-                payload = bytes(buffer[place + _HEAD.size : end])
-                place = end
-                yield kind, flags, stream & MAX_WINDOW, payload
-        finally:
-            del buffer[:place]
+    def _frames(self, data: bytes, place: int) -> Iterator[tuple[int, int, int, bytes]]:
+        """Yield the frames that are whole, and keep the rest."""
+        length = len(data)
+        while length - place >= _HEAD.size:
+            high, low, kind, flags, stream = _HEAD.unpack_from(data, place)
+            size = high << 16 | low
+            if size > MAX_RECEIVED_FRAME:
+                raise ConnectionLost(FRAME_SIZE_ERROR, f"a frame of {size} bytes")
+            end = place + _HEAD.size + size
+            if length < end:
+                break
+            yield kind, flags, stream & MAX_WINDOW, data[place + _HEAD.size : end]
+            place = end
+        self._buffer = data[place:]
 
     def _take(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
         match kind:
