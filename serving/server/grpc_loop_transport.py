@@ -36,6 +36,7 @@ PREFIX_BYTES = 5
 MAX_MESSAGE_BYTES = 2**31 - 1
 HELLO_TIMEOUT_S = 30.0
 BACKLOG = 1024
+MAX_ROUTES = 256
 _UNITS_S = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 # Literals without indexing, so that all connections can share them: RFC 7541, 6.2.2.
 # 0x88 is `:status 200`; content-type has index 31.
@@ -71,16 +72,27 @@ def _trailers(code: Code, message: str = "") -> bytes:
 _OK = _trailers(Code.OK)
 
 
+@dataclass(frozen=True, slots=True)
+class _Route:
+    """What a request's headers mean."""
+
+    path: str
+    method: rpc.Method | None
+    side: Callable[[bytes], bytes] | None
+    """Answers each message, of a service beside ours."""
+    timeout_s: float | None
+    encoding: int
+    """How compressed messages are inflated, as zlib's wbits; 0: not at all."""
+    refusal: tuple[Code, str] | None
+    """Why it is not taken."""
+
+
 @dataclass(slots=True)
 class _Stream:
     """One request on its way in."""
 
-    method: rpc.Method | None
-    side: Callable[[bytes], bytes] | None
-    """Answers each message, of a service beside ours."""
-    path: str
+    route: _Route
     deadline: float | None
-    encoding: int
     pieces: list[bytes] = field(default_factory=list)
     """Of the message; of a service beside ours, what is not answered yet."""
     size: int = 0
@@ -129,6 +141,26 @@ class LoopGrpcTransport:
         self.loop.run_until_complete(self._start())
         self._thread.start()
         self.side.set_serving(True)
+
+    def route(self, headers: Headers) -> "_Route":
+        """Read a request's headers."""
+        fields = dict(headers)
+        path = fields.get(b":path", b"").decode("latin-1")
+        method, side = self.methods.get(path), self.side.handler(path)
+        encoding = fields.get(b"grpc-encoding", b"identity").decode("latin-1")
+        refusal = None
+        if not fields.get(b"content-type", b"").startswith(_TYPE):
+            refusal = Code.UNKNOWN, "content-type must be application/grpc"
+        elif method is None and side is None:
+            refusal = Code.UNIMPLEMENTED, f"Method not found: {path[:200]}"
+        elif encoding not in _ENCODINGS:
+            refusal = (
+                Code.UNIMPLEMENTED,
+                f"grpc-encoding: got {encoding[:40]}, allowed: {', '.join(_ENCODINGS)}",
+            )
+        timeout_s = _timeout_s(fields.get(b"grpc-timeout"))
+        wbits = _ENCODINGS.get(encoding, 0)
+        return _Route(path, method, side, timeout_s, wbits, refusal)
 
     async def _start(self) -> None:
         if self._socket is not None:
@@ -211,6 +243,7 @@ class _Peer(asyncio.Protocol):
         self._out: list[bytes] = []
         self._is_receiving = False
         self._streams: dict[int, _Stream] = {}
+        self._routes: dict[Headers, _Route] = {}
         self._connection = Connection(self, self._write)
         self._timer: Any = None
 
@@ -236,7 +269,8 @@ class _Peer(asyncio.Protocol):
         self._is_receiving = True
         try:
             self._connection.receive(data)
-            self._timer.cancel()
+            if self._connection.has_preface:
+                self._timer.cancel()
         except ConnectionLost as lost:
             self._connection.go_away(lost.code)
             self._is_receiving = False
@@ -277,19 +311,17 @@ class _Peer(asyncio.Protocol):
 
     def opened(self, number: int, headers: Headers) -> None:
         """See what is asked for."""
-        fields = dict(headers)
-        path = fields.get(b":path", b"").decode("latin-1")
-        stream = _Stream(
-            self._owner.methods.get(path),
-            self._owner.side.handler(path),
-            path,
-            _deadline(fields.get(b"grpc-timeout")),
-            0,
-        )
-        self._streams[number] = stream
-        refusal = _refusal(fields, stream)
-        if refusal is not None:
-            self._refuse(number, *refusal)
+        route = self._routes.get(headers)
+        if route is None:
+            route = self._owner.route(headers)
+            if len(self._routes) < MAX_ROUTES:
+                self._routes[headers] = route
+        deadline = None
+        if route.timeout_s is not None:
+            deadline = time.monotonic() + route.timeout_s
+        self._streams[number] = _Stream(route, deadline)
+        if route.refusal is not None:
+            self._refuse(number, *route.refusal)
 
     def received(self, number: int, data: bytes) -> None:
         """Keep a piece of a message."""
@@ -298,7 +330,7 @@ class _Peer(asyncio.Protocol):
             return
         stream.pieces.append(data)
         stream.size += len(data)
-        if stream.side is not None:
+        if stream.route.side is not None:
             self._answer_side(number, stream)
         elif stream.size > MAX_MESSAGE_BYTES + PREFIX_BYTES:
             self._refuse(number, Code.RESOURCE_EXHAUSTED, "The message is too large")
@@ -308,7 +340,7 @@ class _Peer(asyncio.Protocol):
         stream = self._streams.get(number)
         if stream is None:
             return
-        if stream.side is not None:
+        if stream.route.side is not None:
             self._end_side(number, stream)
             return
         try:
@@ -326,7 +358,7 @@ class _Peer(asyncio.Protocol):
 
     def _run(self, number: int, stream: _Stream, message: bytes) -> None:
         owner = self._owner
-        kind = stream.path + _model_key(message)
+        kind = stream.route.path + _model_key(message)
         if owner.offload.is_quick(kind):
             answer = owner.offload.run(kind, lambda: self._answer(stream, message))
             self._finish(number, answer)
@@ -342,7 +374,7 @@ class _Peer(asyncio.Protocol):
 
     def _answer(self, stream: _Stream, message: bytes) -> Any:
         """Return an answer's bytes, or the error that it is."""
-        method = stream.method
+        method = stream.route.method
         if method is None or stream.is_cancelled:
             return RequestError(Code.CANCELLED, "The client went away")
         call = Call(method.api, "grpc", stream.deadline)
@@ -383,7 +415,7 @@ class _Peer(asyncio.Protocol):
                 stream.has_opened = True
                 self._connection.send_headers(number, _OPENING, ends=False)
             try:
-                answer = stream.side(message) if stream.side else b""
+                answer = stream.route.side(message) if stream.route.side else b""
             except RequestError as error:
                 self._streams.pop(number, None)
                 trailers = _trailers(error.code, str(error))
@@ -392,7 +424,7 @@ class _Peer(asyncio.Protocol):
             self._connection.send(number, _framed(answer))
 
     def _end_side(self, number: int, stream: _Stream) -> None:
-        if self._owner.side.stays_open(stream.path):
+        if self._owner.side.stays_open(stream.route.path):
             return
         self._streams.pop(number, None)
         block = _OK if stream.has_opened else _OPENING + _OK
@@ -403,28 +435,12 @@ def _framed(message: bytes) -> bytes:
     return b"\x00" + len(message).to_bytes(4) + message
 
 
-def _deadline(text: bytes | None) -> float | None:
+def _timeout_s(text: bytes | None) -> float | None:
     if text is None:
         return None
     unit = _UNITS_S.get(text[-1:].decode("latin-1"), 0.0)
     with contextlib.suppress(ValueError):
-        return time.monotonic() + int(text[:-1]) * unit
-    return None
-
-
-def _refusal(fields: dict[bytes, bytes], stream: _Stream) -> tuple[Code, str] | None:
-    """Return why a request is not taken; note how its messages are encoded."""
-    if not fields.get(b"content-type", b"").startswith(_TYPE):
-        return Code.UNKNOWN, "content-type must be application/grpc"
-    if stream.method is None and stream.side is None:
-        return Code.UNIMPLEMENTED, f"Method not found: {stream.path[:200]}"
-    encoding = fields.get(b"grpc-encoding", b"identity").decode("latin-1")
-    if encoding not in _ENCODINGS:
-        return (
-            Code.UNIMPLEMENTED,
-            f"grpc-encoding: got {encoding[:40]}, allowed: {', '.join(_ENCODINGS)}",
-        )
-    stream.encoding = _ENCODINGS[encoding]
+        return int(text[:-1]) * unit
     return None
 
 
@@ -442,9 +458,9 @@ def _message(stream: _Stream) -> bytes:
     message = body[PREFIX_BYTES:]
     if not body[0]:
         return message
-    if not stream.encoding:
+    if not stream.route.encoding:
         raise RequestError(Code.INTERNAL, "a compressed message without grpc-encoding")
-    inflater = zlib.decompressobj(wbits=stream.encoding)
+    inflater = zlib.decompressobj(wbits=stream.route.encoding)
     try:
         inflated = inflater.decompress(message, MAX_MESSAGE_BYTES)
     except zlib.error as error:

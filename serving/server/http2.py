@@ -20,13 +20,16 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS = 0, 1, 2, 3, 4
 PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = 5, 6, 7, 8, 9
 END_STREAM, ACK, END_HEADERS, PADDED, HAS_PRIORITY = 0x1, 0x1, 0x4, 0x8, 0x20
-INITIAL_WINDOW_SIZE, MAX_FRAME_SIZE = 4, 5
+MAX_CONCURRENT_STREAMS, INITIAL_WINDOW_SIZE, MAX_FRAME_SIZE = 3, 4, 5
 NO_ERROR, PROTOCOL_ERROR, FLOW_CONTROL_ERROR, STREAM_CLOSED = 0, 1, 3, 5
 FRAME_SIZE_ERROR, CANCEL, COMPRESSION_ERROR, ENHANCE_YOUR_CALM = 6, 8, 9, 11
 DEFAULT_WINDOW = 65535
 MAX_WINDOW = 2**31 - 1
 MAX_RECEIVED_FRAME = 16384
 MAX_HEADER_BLOCK = 64 << 10
+# Of a connection, answered or not; a client that goes over it is refused.
+MAX_STREAMS = 10_000
+REFUSED_STREAM = 7
 # Credit for what was received is given back in such pieces.
 CREDIT = 1 << 24
 _HEAD = struct.Struct(">BHBBL")
@@ -85,7 +88,7 @@ class Connection:
         """
         self._streams, self._write = streams, write
         self._buffer = b""
-        self._has_preface = False
+        self.has_preface = False
         self._decoder = HeaderDecoder()
         self._block: tuple[int, int, bytearray] | None = None
         self._open: set[int] = set()
@@ -95,7 +98,8 @@ class Connection:
         self._max_frame = MAX_RECEIVED_FRAME
         self._uncredited = 0
         self.last_stream = 0
-        settings = _SETTING.pack(INITIAL_WINDOW_SIZE, MAX_WINDOW)
+        settings = _SETTING.pack(MAX_CONCURRENT_STREAMS, MAX_STREAMS)
+        settings += _SETTING.pack(INITIAL_WINDOW_SIZE, MAX_WINDOW)
         credit = _LONG.pack(MAX_WINDOW - DEFAULT_WINDOW)
         write(frame(SETTINGS, 0, 0, settings) + frame(WINDOW_UPDATE, 0, 0, credit))
 
@@ -108,14 +112,14 @@ class Connection:
         if self._buffer:
             data = self._buffer + data
         place = 0
-        if not self._has_preface:
+        if not self.has_preface:
             start = data[: len(PREFACE)]
             if not PREFACE.startswith(start):
                 raise ConnectionLost(PROTOCOL_ERROR, "no HTTP/2 preface")
             if len(start) < len(PREFACE):
                 self._buffer = data
                 return
-            self._has_preface = True
+            self.has_preface = True
             place = len(PREFACE)
         for kind, flags, stream, payload in self._frames(data, place):
             if self._block is not None and kind != CONTINUATION:
@@ -210,6 +214,10 @@ class Connection:
             return  # trailers of a stream that was answered
         else:
             self.last_stream = stream
+            if len(self._outgoing) >= MAX_STREAMS:
+                refusal = _LONG.pack(REFUSED_STREAM)
+                self._write(frame(RST_STREAM, 0, stream, refusal))
+                return
             self._open.add(stream)
             self._outgoing[stream] = _Outgoing(self._initial_window)
             self._streams.opened(stream, headers)

@@ -165,9 +165,9 @@ class RestApi:
 
     def _predict(self, spec: Any, body: rest_json.PredictJson, call: Call) -> str:
         spec.signature_name = body.signature_name
-        signature = self._server.signature(spec, call)
-        inputs = rest_json.to_inputs(body, signature)
-        outputs = self._server.run(spec, inputs, call)
+        outputs = self._server.run(
+            spec, lambda signature: rest_json.to_inputs(body, signature), call
+        )
         write = rest_json.predictions if body.is_row_format else rest_json.outputs_json
         return write(outputs)
 

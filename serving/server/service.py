@@ -1,7 +1,7 @@
 """The request path: TensorFlow Serving's services on messages, free of transports."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -56,11 +56,26 @@ class ModelServer:
         return response
 
     def run(
-        self, spec: Any, inputs: Mapping[str, Array], call: Call
+        self,
+        spec: Any,
+        to_inputs: Callable[[Any], Mapping[str, Array]],
+        call: Call,
     ) -> dict[str, Array]:
-        """Run a signature on arrays: what REST needs of `predict`."""
+        """Run a signature on arrays: what REST needs of `predict`.
+
+        Args:
+            spec: The ModelSpec.
+            to_inputs: Makes the inputs that a SignatureDef asks for.
+            call: The request.
+        """
         name = spec.signature_name or DEFAULT_SIGNATURE
         with self.hold(spec, name, call) as lease:
+            signature = lease.model.signatures.get(name)
+            if signature is None:
+                raise invalid_argument(
+                    f'Serving signature name: "{name}" not found in signature def'
+                )
+            inputs = to_inputs(signature)
             outputs = self._run(lease, name, inputs, (), call)
 
         def write(entry: Any) -> None:
@@ -110,16 +125,6 @@ class ModelServer:
             raise
         finally:
             self.metrics.request(call, code, self._clock() - started)
-
-    def signature(self, spec: Any, call: Call) -> Any:
-        """Return the SignatureDef that a ModelSpec names."""
-        name = spec.signature_name or DEFAULT_SIGNATURE
-        with self.hold(spec, name, call) as lease:
-            if name not in lease.model.signatures:
-                raise invalid_argument(
-                    f'Serving signature name: "{name}" not found in signature def'
-                )
-            return lease.model.signatures[name]
 
     def classify(self, request: Any, call: Call) -> Any:
         """Answer a ClassificationRequest with a ClassificationResponse."""

@@ -217,6 +217,18 @@ def test_credit_for_what_was_received_is_given_back() -> None:
     assert (kind, stream, credit) == (8, 0, struct.pack(">L", http2.CREDIT))
 
 
+def test_streams_over_the_bound_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http2, "MAX_STREAMS", 2)
+    peer = Peer().open()
+    peer.ask(3)
+    peer.ask(5)
+    assert peer.frames() == [(3, 0, 5, struct.pack(">L", http2.REFUSED_STREAM))]
+    peer.connection.send(1, b"a", TRAILERS)
+    peer.frames()
+    peer.ask(7)
+    assert peer.told.events[-1] == ("ended", 7)
+
+
 def test_going_away_names_the_last_stream() -> None:
     peer = Peer().open(7)
     peer.connection.go_away()
