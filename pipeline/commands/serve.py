@@ -11,7 +11,7 @@ from serving.config import ServingSettings
 from serving.model_server_config import ModelConfig
 from serving.server.core import CoreOptions
 from serving.server.flags import METRICS_PATH
-from serving.server.grpc_transport import GrpcOptions
+from serving.server.grpc_options import GrpcOptions
 from serving.server.http_transport import HttpOptions
 from serving.server.logs import set_up
 from serving.server.main import serve

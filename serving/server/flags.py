@@ -16,7 +16,7 @@ from serving.errors import RequestError, ServerError
 from serving.model_server_config import ModelConfig, read_text
 from serving.server import batching
 from serving.server.core import CoreOptions
-from serving.server.grpc_transport import GrpcOptions, Tls, channel_arguments
+from serving.server.grpc_options import GrpcOptions, Tls, channel_arguments
 from serving.server.http_transport import HttpOptions
 from serving.server.loader import SessionOptions
 from serving.server.logs import Format

@@ -23,7 +23,7 @@ import uvloop
 from serving.errors import Code, RequestError, ServerError
 from serving.server import grpc_side_services, rpc
 from serving.server.call import Call
-from serving.server.grpc_transport import GrpcOptions, Tls
+from serving.server.grpc_options import GrpcOptions, Tls
 from serving.server.hpack_cache import Headers
 from serving.server.http2 import Connection, ConnectionLost
 from serving.server.http_transport import listen

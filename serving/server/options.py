@@ -6,7 +6,7 @@ from pathlib import Path
 from serving.model_server_config import ModelConfig
 from serving.server.batching import BatchingOptions
 from serving.server.core import CoreOptions
-from serving.server.grpc_transport import GrpcOptions
+from serving.server.grpc_options import GrpcOptions
 from serving.server.http_transport import HttpOptions
 from serving.server.loader import SessionOptions
 from serving.server.rest import RestOptions
