@@ -9,7 +9,16 @@ GLIBC_SENTENCE = (
     "because the overrides in pyproject.toml do not travel in package metadata"
 )
 EXTRAS = {
-    "serving": ("tensorflow",),
+    "serving": (
+        "tensorflow",
+        "google_crc32c",
+        "grpc_health",
+        "grpc_reflection",
+        "hpack",
+        "httptools",
+        "orjson",
+        "uvloop",
+    ),
     "tfx": (
         "tensorflow",
         "tfx",
@@ -53,5 +62,5 @@ def require_tfx() -> None:
 
 
 def require_serving() -> None:
-    """Refuse to go on without TensorFlow."""
+    """Refuse to go on without TensorFlow, and what the model server is made of."""
     require("serving")

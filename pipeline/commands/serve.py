@@ -4,19 +4,16 @@ import argparse
 import os
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pipeline.config import load_settings
 from pipeline.extras import require_serving
 from serving.config import ServingSettings
 from serving.model_server_config import ModelConfig
-from serving.server.core import CoreOptions
-from serving.server.flags import METRICS_PATH
-from serving.server.grpc_options import GrpcOptions
-from serving.server.http_transport import HttpOptions
-from serving.server.logs import set_up
-from serving.server.main import serve
-from serving.server.options import ServerOptions
 from serving.server.quiet import quiet
+
+if TYPE_CHECKING:
+    from serving.server.options import ServerOptions
 
 LOG_FILE = "serve.log"
 
@@ -36,6 +33,9 @@ def run(args: argparse.Namespace) -> int:
     """Serve until interrupted."""
     require_serving()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    from serving.server.logs import set_up
+    from serving.server.main import serve
+
     options, log = _options(args)
     quiet(log)
     set_up("text")
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _options(args: argparse.Namespace) -> tuple[ServerOptions, Path]:
+def _options(args: argparse.Namespace) -> "tuple[ServerOptions, Path]":
     """Return what to serve, and the file that takes what libraries write."""
     if args.base_path is not None and args.model is not None:
         model, base_path, serving = args.model, args.base_path, ServingSettings()
@@ -62,8 +62,16 @@ def _options(args: argparse.Namespace) -> tuple[ServerOptions, Path]:
     return to_options(model, base_path, serving.model_copy(update=given)), log
 
 
-def to_options(model: str, base_path: Path, serving: ServingSettings) -> ServerOptions:
+def to_options(
+    model: str, base_path: Path, serving: ServingSettings
+) -> "ServerOptions":
     """Return what the settings mean to a server."""
+    from serving.server.core import CoreOptions
+    from serving.server.flags import METRICS_PATH
+    from serving.server.grpc_options import GrpcOptions
+    from serving.server.http_transport import HttpOptions
+    from serving.server.options import ServerOptions
+
     return ServerOptions(
         models=(ModelConfig(model, base_path.absolute() / model),),
         core=CoreOptions(poll_interval_s=serving.poll_interval_s),

@@ -177,3 +177,44 @@ def test_serve_needs_no_settings_with_base_path_and_model(
     assert done.returncode == 1
     assert f"127.0.0.1:{port} cannot be opened" in done.stderr
     assert done.stdout == ""
+
+
+WITHOUT = """
+import sys
+
+class Nowhere:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"uvloop", "httptools", "hpack", "orjson"}:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Nowhere())
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "text"),
+    [
+        ("from pipeline.cli import main; main(['serve', '--help'])", 0, ""),
+        (
+            "from serving.server.__main__ import main; sys.exit(main())",
+            1,
+            (
+                "which is not installed; install the lock: `pip install --no-deps -r "
+                "requirements/serving.txt`"
+            ),
+        ),
+    ],
+    ids=["help", "tensorflow_model_server"],
+)
+def test_what_the_server_lacks_is_said_in_a_sentence(
+    code: str, status: int, text: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT + code],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == status
+    assert text in done.stderr
+    assert "Traceback" not in done.stderr
