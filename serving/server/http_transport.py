@@ -107,12 +107,13 @@ def listen(host: str, port: int, taken: str) -> socket.socket:
     Raises:
         ServerError: It is taken; in the words given.
     """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listener = socket.socket(family, socket.SOCK_STREAM)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
     except OSError as error:
+        listener.close()
         raise ServerError(taken) from error
     listener.setblocking(False)
     return listener
@@ -171,8 +172,10 @@ class _Connection(asyncio.Protocol):
     def _give_up(self) -> None:
         if self._is_busy:
             self._wait()
+        elif self._transport.get_write_buffer_size():
+            self._transport.abort()  # to close would wait for a client that reads not
         else:
-            self._transport.abort()
+            self._transport.close()
 
     # Requests.
 
