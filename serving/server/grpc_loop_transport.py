@@ -5,7 +5,6 @@ are sent at once. See the gRPC protocol, PROTOCOL-HTTP2.md.
 """
 
 import asyncio
-import contextlib
 import logging
 import ssl
 import tempfile
@@ -436,12 +435,11 @@ def _framed(message: bytes) -> bytes:
 
 
 def _timeout_s(text: bytes | None) -> float | None:
-    if text is None:
+    """Return the seconds of a grpc-timeout; None where it is none that can be read."""
+    digits, unit = (text or b"")[:-1], (text or b"")[-1:].decode("latin-1")
+    if unit not in _UNITS_S or not digits.isdigit():
         return None
-    unit = _UNITS_S.get(text[-1:].decode("latin-1"), 0.0)
-    with contextlib.suppress(ValueError):
-        return int(text[:-1]) * unit
-    return None
+    return int(digits) * _UNITS_S[unit]
 
 
 def _message(stream: _Stream) -> bytes:
