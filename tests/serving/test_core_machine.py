@@ -175,7 +175,7 @@ class Core(RuleBasedStateMachine):
 
     def refused(self, config: ModelConfig, *codes: Code) -> None:
         with pytest.raises(RequestError) as refused:
-            self.core.reload([config], 0.05)
+            self.core.reload([config], TIMEOUT_S)
         assert refused.value.code in codes
 
     @invariant()
