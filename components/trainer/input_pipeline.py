@@ -184,7 +184,10 @@ def _chunk_parser(reading: Reading) -> Any:
         present = tf.size(row)
         places = tf.range(size)
         mask = tf.cast(places < present, tf.float32)
-        places %= present
+        # As BatchPlan.chunks: the incomplete batch is filled up with its own rows.
+        last = (present - 1) // plan.batch_size * plan.batch_size
+        again = last + (places - last) % (present - last)
+        places = tf.where(places < present, places, again)
         records = tf.reshape(own(tf.gather(record, places)), [-1])
         packed = {
             group: tf.reshape(

@@ -180,8 +180,11 @@ def compiled_loss(model: keras.Model, label: Any, prediction: Any) -> keras.Loss
 def compiled_loss_weight(model: keras.Model) -> float:
     """Return what the loss is multiplied by; a model has one loss."""
     given = model._compile_loss  # noqa: SLF001  None where compile has no loss
-    weights = keras.tree.flatten(getattr(given, "_user_loss_weights", None) or 1.0)
-    return float(weights[0])
+    weights = getattr(given, "_user_loss_weights", None)
+    if weights is None:
+        return 1.0
+    [weight] = keras.tree.flatten(weights)
+    return float(weight)
 
 
 def compiled_metrics(

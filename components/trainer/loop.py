@@ -181,6 +181,7 @@ class Loop:
         self._num_calls = 0
         self._num_steps = 0
         self._num_moved = 0
+        self._began_at = 0
         self._wished = np.zeros(3, np.float32)
 
     def run(self, progress: Progress) -> Progress:
@@ -193,6 +194,7 @@ class Loop:
         """
         if self._is_over(progress):
             return progress
+        self._began_at = progress.step
         size = self._schedule.plan.chunk_steps
         chunks = self._machine.chunks(progress.epoch, progress.epoch_step // size)
         while not self._is_over(progress):
@@ -328,7 +330,7 @@ class Loop:
         }
         self._check_epoch(progress, measured)
         best = progress.best_epoch
-        if measured["val_loss"] < progress.best_loss:
+        if -math.inf < measured["val_loss"] < progress.best_loss:
             best = progress.epoch
         progress = replace(
             progress,
@@ -359,7 +361,7 @@ class Loop:
             )
 
     def _check_overflow(self) -> None:
-        if self._num_steps and not self._num_moved:
+        if self._began_at == 0 and self._num_steps and not self._num_moved:
             raise ModelError(
                 f"all {self._num_steps} steps overflowed float16, so the weights are as "
                 "they were: a smaller learning rate, or precision: mixed_bfloat16, or "

@@ -121,10 +121,10 @@ def check_training(model: keras.Model, name: str) -> None:
         )
     if not model.trainable_variables:
         raise ModelError(f"trainer.model: {name} returned a model without weights")
-    if "loss" in metric_names(model):
+    for taken in {"loss", "val_loss"} & set(metric_names(model)):
         raise ModelError(
-            f"trainer.model: {name} compiled with a metric called 'loss', which is the "
-            "name of the loss itself; give the metric another"
+            f"trainer.model: {name} compiled with a metric called {taken!r}, which is "
+            "the name of the loss itself; give the metric another"
         )
     assigned = assigned_weights(model)
     if assigned:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
+from components.errors import ModelError
 from components.trainer.keras_internals import PureOptimizer
 from components.trainer.objective import Problem
 from components.trainer.precision import MIN_SCALE, next_scale
@@ -155,6 +156,11 @@ class Arithmetic:
             scaled = numerator * scale if self.options.scales_loss else numerator
         gradients = tape.gradient(scaled, trainable)
         self.unconnected.update(i for i, g in enumerate(gradients) if g is None)
+        if len(self.unconnected) == len(gradients):
+            raise ModelError(
+                "trainer.model: the loss depends on none of the model's weights, so "
+                "that there is nothing to train"
+            )
         dense = [
             tf.zeros_like(value) if gradient is None else tf.convert_to_tensor(gradient)
             for gradient, value in zip(gradients, trainable, strict=True)

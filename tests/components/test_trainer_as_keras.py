@@ -15,6 +15,7 @@ import pytest
 from components.errors import ModelError
 from components.trainer.config import TrainerSettings
 from components.trainer.inputs import Input, ModelInputs
+from components.trainer.keras_internals import compiled_loss_weight
 from components.trainer.metrics import scalars
 from components.trainer.model import check_model, check_training
 
@@ -84,6 +85,16 @@ def test_metric_called_loss_is_refused() -> None:
     with pytest.raises(ModelError, match="a metric called 'loss'"):
         check_training(model(metrics=[named]), "mine")
     check_training(model(metrics=["auc"]), "mine")
+
+
+@pytest.mark.parametrize(
+    ("given", "weight"), [(None, 1.0), (0.5, 0.5), ([0.0], 0.0), ({"y": 2.0}, 2.0)]
+)
+def test_loss_weight_is_what_compile_was_given(given: Any, weight: float) -> None:
+    x = keras.Input((1,), name="x")
+    built = keras.Model(x, keras.layers.Dense(1, name="y")(x))
+    built.compile("sgd", "mse", loss_weights=given)
+    assert compiled_loss_weight(built) == weight
 
 
 def test_layer_that_assigns_its_trainable_weight_is_refused() -> None:

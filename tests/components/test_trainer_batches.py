@@ -1,6 +1,8 @@
 """Which examples make which batch, however the batch is cut."""
 
 from itertools import chain
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -169,3 +171,26 @@ def test_a_chunk_has_as_many_steps_as_fit(batch_size: int, row_bytes: int) -> No
     assert 1 <= steps <= MAX_CHUNK_STEPS
     assert steps == 1 or steps * step_bytes <= CHUNK_BYTES
     assert steps == MAX_CHUNK_STEPS or (steps + 1) * step_bytes > CHUNK_BYTES
+
+
+@pytest.mark.integration
+def test_input_that_is_not_cached_is_filled_up_in_the_same_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import tensorflow as tf
+
+    from components.trainer import input_pipeline
+
+    def parsed(records: Any) -> dict[str, Any]:
+        return {"value": tf.strings.to_number(records)[:, None]}
+
+    monkeypatch.setattr(input_pipeline, "parser", lambda _: parsed)
+    plan = BatchPlan(6, 1, 1, 4, 3)
+    reading = SimpleNamespace(plan=plan, layout=None, replicas=range(1))
+    records = tf.constant([str(number) for number in range(6)])
+    chunk = input_pipeline._chunk_parser(reading)(tf.range(6), records)
+    [(numbers, mask)] = plan.chunks(np.arange(6))
+    assert chunk["row"].numpy().ravel().tolist() == numbers.ravel().tolist()
+    assert chunk["value"].numpy().ravel().tolist() == numbers.ravel().tolist()
+    assert chunk["mask"].numpy().ravel().tolist() == mask.ravel().tolist()
+    assert numbers.ravel().tolist()[4:8] == [4, 5, 4, 5]

@@ -316,6 +316,17 @@ def test_an_epoch_of_skipped_steps_only_is_the_end() -> None:
         train(plan, bad=dict.fromkeys(range(5, 9), float("nan")))
 
 
+def test_steps_that_overflow_after_a_resume_are_not_all_there_were() -> None:
+    plan = schedule(10, epochs=2)
+    done = train(plan, Progress(epoch=1, step=19, epoch_step=9), norm=float("inf"))
+    assert done.end.step == 20
+
+
+def test_an_eval_loss_of_minus_infinity_is_never_the_best() -> None:
+    plan = schedule(epochs=2, nan_policy="skip")
+    assert train(plan, losses=[0.5, float("-inf")]).end.best_epoch == 0
+
+
 def test_a_run_whose_every_step_overflowed_is_not_done() -> None:
     with pytest.raises(ModelError, match="all 20 steps overflowed float16"):
         train(schedule(10, epochs=2), norm=float("inf"))
