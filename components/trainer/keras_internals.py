@@ -14,6 +14,8 @@ from keras.src.backend.tensorflow.optimizer import TFOptimizer
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.trainers.compile_utils import CompileMetrics, get_loss
 
+from components.errors import ModelError
+
 Tensors = list[Any]
 
 
@@ -208,11 +210,23 @@ def compiled_metrics(
 
 
 def _build_late(metrics: Sequence[keras.Metric], label: Any, prediction: Any) -> None:
-    """Let metrics make the variables now that they would make when first updated."""
+    """Let metrics make the variables now that they would make when first updated.
+
+    Raises:
+        ModelError: One has none, and no way to make them that is known.
+    """
     for metric in metrics:
         if getattr(metric, "_built", True) is False:
-            metric._build(label.shape, prediction.shape)  # noqa: SLF001
+            is_auc = isinstance(metric, keras.metrics.AUC)
+            shapes = (prediction.shape,) if is_auc else (label.shape, prediction.shape)
+            metric._build(*shapes)  # noqa: SLF001
             metric._built = True  # noqa: SLF001
+        if not metric.variables:
+            raise ModelError(
+                f"trainer.model: the metric {metric.name} has no variables before it is "
+                "first updated; make them in its __init__ with add_variable or "
+                "add_weight"
+            )
 
 
 def metric_names(model: keras.Model) -> list[str]:

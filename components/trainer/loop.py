@@ -132,10 +132,9 @@ class Schedule:
     def stops_early(self, progress: Progress) -> bool:
         """Tell whether the eval loss has not fallen for too long."""
         patience = self.settings.early_stopping_patience
-        best = progress.best_epoch
-        return bool(
-            patience and best is not None and progress.epoch - 1 - best >= patience
-        )
+        # Without any epoch that could be judged, all of them were in vain.
+        best = -1 if progress.best_epoch is None else progress.best_epoch
+        return bool(patience and progress.epoch - 1 - best >= patience)
 
     def saves_at(self, progress: Progress) -> bool:
         """Tell whether a checkpoint is due at this step, whatever the time."""

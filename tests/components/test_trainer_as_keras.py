@@ -15,7 +15,7 @@ import pytest
 from components.errors import ModelError
 from components.trainer.config import TrainerSettings
 from components.trainer.inputs import Input, ModelInputs
-from components.trainer.keras_internals import compiled_loss_weight
+from components.trainer.keras_internals import compiled_loss_weight, compiled_metrics
 from components.trainer.metrics import scalars
 from components.trainer.model import check_model, check_training
 
@@ -95,6 +95,25 @@ def test_loss_weight_is_what_compile_was_given(given: Any, weight: float) -> Non
     built = keras.Model(x, keras.layers.Dense(1, name="y")(x))
     built.compile("sgd", "mse", loss_weights=given)
     assert compiled_loss_weight(built) == weight
+
+
+class Late(keras.metrics.Metric):
+    """Makes its variable when it is first updated."""
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        self.total = self.add_variable((), "zeros", name="total")
+
+    def result(self) -> Any:
+        return self.total
+
+
+def test_metric_without_variables_is_refused_and_a_late_auc_is_built() -> None:
+    label, prediction = keras.KerasTensor((4, 2)), keras.KerasTensor((4, 2))
+    with pytest.raises(ModelError, match="metric late has no variables before"):
+        compiled_metrics(model(metrics=[Late(name="late")]), label, prediction)
+    auc = keras.metrics.AUC(multi_label=True)
+    plain, _ = compiled_metrics(model(metrics=[auc]), label, prediction)
+    assert plain.variables
 
 
 def test_layer_that_assigns_its_trainable_weight_is_refused() -> None:

@@ -294,6 +294,11 @@ def test_training_stops_after_epochs_without_a_lower_eval_loss() -> None:
     assert len(done.machine.ran) == 40
 
 
+def test_training_stops_where_no_epoch_can_be_judged() -> None:
+    plan = schedule(epochs=9, early_stopping_patience=2, nan_policy="skip")
+    assert train(plan, losses=[float("nan")] * 9).end.epoch == 2
+
+
 def test_without_patience_training_goes_on_to_the_end() -> None:
     done = train(schedule(epochs=4), losses=[0.1, 0.2, 0.3, 0.4])
     assert (done.end.epoch, done.end.best_epoch) == (4, 0)
