@@ -92,7 +92,7 @@ def storage_fault(
 def _storage_words(text: str) -> tuple[int | None, str | None]:
     """Find the words of `strerror` at the end of a line, and a path in front of them.
 
-    An example of TensorFlow's: `/work/values.data-00000; No space left on device`.
+    An example of TensorFlow's: `/models/values.data-00000; No space left on device`.
     """
     for number in REMEDIES:
         pattern = rf"(?:(/[^;:\n]*)[;:] )?{re.escape(os.strerror(number))}(?![\w])"

@@ -17,8 +17,8 @@ LAUNCHER = "/lib/site-packages/tfx/orchestration/portable/launcher.py"
         (LAUNCHER, logging.WARNING, True),
         (LAUNCHER, logging.ERROR, True),
         ("/lib/site-packages/tfx/components/evaluator/executor.py", 20, True),
-        ("/work/components/trainer/process.py", logging.INFO, True),
-        ("/work/my_orchestration/tfx/model.py", logging.INFO, True),
+        ("/home/me/components/trainer/process.py", logging.INFO, True),
+        ("/home/me/my_orchestration/tfx/model.py", logging.INFO, True),
     ],
 )
 def test_only_what_tfx_tells_of_its_launching_is_left_out(
