@@ -10,19 +10,20 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Protocol
 
 import numpy as np
 
 from serving.errors import Code, RequestError, ServerError, invalid_argument
 from serving.server.call import Clock
+from serving.server.steps import WAITS, Outputs, Run
 from serving.server.versions import Model
 from serving.tensors import Array
 
 Inputs = Mapping[str, Array]
-Outputs = dict[str, Array]
 RunBatch = Callable[[Inputs], Outputs]
 
 
@@ -94,6 +95,7 @@ class _Task:
         "outputs",
         "queued",
         "size",
+        "waited_s",
         "wake",
     )
 
@@ -105,6 +107,7 @@ class _Task:
         self.outputs: Outputs = {}
         self.error: RequestError | None = None
         self.leads = False
+        self.waited_s = 0.0
         self.wake = threading.Lock()
         self.wake.acquire()
 
@@ -164,33 +167,7 @@ class BatchScheduler:
         Raises:
             RequestError: There is no room, the deadline passed, or the run failed.
         """
-        size = num_rows(inputs)
-        limit = self.options.max_batch_size
-        if size <= limit:
-            return self._run_all(key, run, [inputs], deadline)[0]
-        if not self.options.splits_large:
-            raise invalid_argument(
-                f"Task size {size} is larger than maximum input batch size {limit}"
-            )
-        pieces = [
-            {name: array[begin : begin + limit] for name, array in inputs.items()}
-            for begin in range(0, size, limit)
-        ]
-        answers = self._run_all(key, run, pieces, deadline)
-        return {
-            name: np.concatenate([answer[name] for answer in answers])
-            for name in answers[0]
-        }
-
-    def _run_all(
-        self,
-        key: Hashable,
-        run: RunBatch,
-        pieces: Sequence[Inputs],
-        deadline: float | None,
-    ) -> list[Outputs]:
-        now = self._clock()
-        tasks = [_Task(piece, num_rows(piece), now, deadline) for piece in pieces]
+        tasks = self._tasks(inputs, deadline)
         with self._lock:
             queue = self._queues.get(key)
             if queue is None:
@@ -203,7 +180,66 @@ class BatchScheduler:
             task.wake.acquire()
             if task.leads:
                 self._lead(key, queue)
-        return [task.answer() for task in tasks]
+        WAITS.seconds += max(task.waited_s for task in tasks)
+        return _joined(tasks)
+
+    def run_now(
+        self, run: RunBatch, requests: Sequence[tuple[Inputs, float | None]]
+    ) -> list[Outputs | RequestError]:
+        """Run requests that have come together, at once and on this thread.
+
+        Args:
+            run: Runs a batch.
+            requests: Inputs, and the deadline of each, as for `run`.
+        """
+        results: list[Outputs | RequestError] = []
+        split: list[list[_Task] | RequestError] = []
+        for inputs, deadline in requests:
+            try:
+                split.append(self._tasks(inputs, deadline))
+            except RequestError as error:
+                split.append(error)
+        for batch in self._batches(split):
+            self._run_batch(run, batch)
+        for tasks in split:
+            try:
+                results.append(_joined(tasks) if isinstance(tasks, list) else tasks)
+            except RequestError as error:
+                results.append(error)
+        return results
+
+    def _batches(
+        self, split: Sequence[list[_Task] | RequestError]
+    ) -> Iterator[list[_Task]]:
+        batch: list[_Task] = []
+        size = 0
+        for task in chain.from_iterable(s for s in split if isinstance(s, list)):
+            if batch and size + task.size > self.options.max_batch_size:
+                yield batch
+                batch, size = [], 0
+            batch.append(task)
+            size += task.size
+        if batch:
+            yield batch
+
+    def _tasks(self, inputs: Inputs, deadline: float | None) -> list[_Task]:
+        """Cut a request into what fits in a batch."""
+        size, limit, now = num_rows(inputs), self.options.max_batch_size, self._clock()
+        if size <= limit:
+            return [_Task(inputs, size, now, deadline)]
+        if not self.options.splits_large:
+            raise invalid_argument(
+                f"Task size {size} is larger than maximum input batch size {limit}"
+            )
+        return [
+            _Task(
+                {name: array[begin : begin + limit] for name, array in inputs.items()},
+                min(limit, size - begin),
+                now,
+                deadline,
+            )
+            for begin in range(0, size, limit)
+        ]
 
     def _admit(self, queue: _Queue, tasks: Sequence[_Task]) -> None:
         size = sum(task.size for task in tasks)
@@ -272,6 +308,7 @@ class BatchScheduler:
         now = self._clock()
         alive = []
         for task in batch:
+            task.waited_s = now - task.queued
             if task.deadline is not None and now >= task.deadline:
                 task.error = RequestError(
                     Code.DEADLINE_EXCEEDED, "The deadline passed in the batching queue"
@@ -292,6 +329,17 @@ class BatchScheduler:
         except Exception as error:  # noqa: BLE001  every waiting request must hear of it
             for task in alive:
                 task.error = RequestError(Code.INTERNAL, str(error))
+
+
+def _joined(tasks: Sequence[_Task]) -> Outputs:
+    """Return the answer of a request that was cut into tasks."""
+    answers = [task.answer() for task in tasks]
+    if len(answers) == 1:
+        return answers[0]
+    return {
+        name: np.concatenate([answer[name] for answer in answers])
+        for name in answers[0]
+    }
 
 
 def num_rows(inputs: Inputs) -> int:
@@ -370,6 +418,7 @@ class BatchedModel:
 
     def __init__(self, model: CheckedModel, scheduler: BatchScheduler) -> None:
         self._model, self._scheduler = model, scheduler
+        self.options = scheduler.options
 
     @property
     def signatures(self) -> Mapping[str, Any]:
@@ -389,19 +438,46 @@ class BatchedModel:
             RequestError: As the model's, or there is no room for more.
         """
         names = tuple(wanted)
-        signature = self.signatures[signature_name]
         self._model.check(signature_name, inputs, names)
-        if not signature.inputs:
+        if not self.signatures[signature_name].inputs:
             return self._model.run(signature_name, inputs, names, deadline)
-        shapes: tuple[Any, ...] = ()
-        if not self._scheduler.options.pads_variable_length:
-            shapes = tuple(inputs[name].shape[1:] for name in sorted(inputs))
+        key = self._key(signature_name, inputs, names)
         return self._scheduler.run(
-            (id(self), signature_name, names, shapes),
-            lambda batch: self._model.run(signature_name, batch, names),
-            inputs,
-            deadline,
+            key, self._runner(signature_name, names), inputs, deadline
         )
+
+    def queue_of(self, run: Run) -> Hashable:
+        """Return what runs must have in common to be run together.
+
+        None: this one is to be run by itself, at once, and be it to be refused.
+        """
+        names = tuple(run.wanted)
+        try:
+            self._model.check(run.signature_name, run.inputs, names)
+            if not num_rows(run.inputs):
+                return None
+        except RequestError:
+            return None
+        return self._key(run.signature_name, run.inputs, names)
+
+    def run_together(self, runs: Sequence[Run]) -> list[Outputs | RequestError]:
+        """Run what `queue_of` says belongs together, at once and on this thread."""
+        first = runs[0]
+        return self._scheduler.run_now(
+            self._runner(first.signature_name, tuple(first.wanted)),
+            [(run.inputs, run.deadline) for run in runs],
+        )
+
+    def _key(
+        self, signature_name: str, inputs: Inputs, names: tuple[str, ...]
+    ) -> Hashable:
+        shapes: tuple[Any, ...] = ()
+        if not self.options.pads_variable_length:
+            shapes = tuple(inputs[name].shape[1:] for name in sorted(inputs))
+        return id(self), signature_name, names, shapes
+
+    def _runner(self, signature_name: str, names: tuple[str, ...]) -> RunBatch:
+        return lambda batch: self._model.run(signature_name, batch, names)
 
     def close(self) -> None:
         """Give the memory back."""

@@ -306,7 +306,6 @@ def _grpc(flags: Mapping[str, Any], num_threads: int) -> GrpcOptions:
         max_in_flight=flags["max_in_flight"],
         channel_arguments=tuple(channel_arguments(flags["grpc_channel_arguments"])),
         tls=tls,
-        may_run_inline=not flags["enable_batching"],
         has_health_service=flags["enable_grpc_healthcheck_service"],
     )
 
@@ -319,7 +318,6 @@ def _http(flags: Mapping[str, Any]) -> HttpOptions | None:
         port=flags["rest_api_port"],
         num_threads=flags["rest_api_num_threads"],
         max_in_flight=flags["max_in_flight"],
-        may_run_inline=not flags["enable_batching"],
     )
 
 

@@ -14,6 +14,7 @@ import time
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -30,6 +31,7 @@ from serving.server.http_transport import listen
 from serving.server.offload import Offload
 from serving.server.ports import port_taken
 from serving.server.service import ModelServer
+from serving.server.steps import Steps
 
 log = logging.getLogger(__name__)
 PREFIX_BYTES = 5
@@ -114,14 +116,11 @@ class LoopGrpcTransport:
         self.server, self.options = server, options
         self.methods = rpc.methods()
         self.side = grpc_side_services.SideServices(options.has_health_service)
-        self.offload = Offload(
-            "grpc",
-            options.num_threads,
-            options.max_in_flight,
-            may_run_inline=options.may_run_inline,
-        )
         self.connections: set[_Peer] = set()
         self.loop = uvloop.new_event_loop()
+        self.offload = Offload(
+            "grpc", self.loop, options.num_threads, options.max_in_flight
+        )
         self._tls = None if options.tls is None else _context(options.tls)
         self._socket = None
         self.port = 0
@@ -357,37 +356,27 @@ class _Peer(asyncio.Protocol):
             stream.is_cancelled = True
 
     def _run(self, number: int, stream: _Stream, message: bytes) -> None:
-        owner = self._owner
         kind = stream.route.path + _model_key(message)
-        if owner.offload.is_quick(kind):
-            answer = owner.offload.run(kind, lambda: self._answer(stream, message))
-            self._finish(number, answer)
-        elif not owner.offload.has_room():
+        steps = self._steps(stream, message)
+        if not self._owner.offload.take(kind, steps, partial(self._came_back, number)):
             self._refuse(number, Code.RESOURCE_EXHAUSTED, "The server is overloaded")
-        else:
-            owner.offload.submit(
-                owner.loop,
-                kind,
-                lambda: self._answer(stream, message),
-                lambda answer: self._came_back(number, answer),
-            )
 
-    def _answer(self, stream: _Stream, message: bytes) -> Any:
-        """Return an answer's bytes, or the error that it is."""
+    def _steps(self, stream: _Stream, message: bytes) -> Steps[bytes | RequestError]:
+        """Answer with bytes, or the error that it is."""
         method = stream.route.method
         if method is None or stream.is_cancelled:
             return RequestError(Code.CANCELLED, "The client went away")
         call = Call(method.api, "grpc", stream.deadline)
         try:
-            return rpc.answer(self._owner.server, method, message, call)
+            return (yield from rpc.steps(self._owner.server, method, message, call))
         except RequestError as error:
             return error
 
-    def _came_back(self, number: int, answer: Any) -> None:
+    def _came_back(self, number: int, answer: bytes | RequestError) -> None:
         self._finish(number, answer)
         self._flush()
 
-    def _finish(self, number: int, answer: Any) -> None:
+    def _finish(self, number: int, answer: bytes | RequestError) -> None:
         if self._streams.pop(number, None) is None:
             return
         if isinstance(answer, RequestError):

@@ -56,8 +56,6 @@ class GrpcOptions:
     """Requests that may wait or run; more are refused with RESOURCE_EXHAUSTED."""
     channel_arguments: tuple[tuple[str, str | int], ...] = ()
     tls: Tls | None = None
-    may_run_inline: bool = True
-    """False where answering waits for others, as in batching."""
     has_port: bool = True
     """False: the socket only."""
     has_health_service: bool = False

@@ -7,6 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -18,6 +19,7 @@ from serving.server import rest_json
 from serving.server.offload import Offload
 from serving.server.ports import port_taken
 from serving.server.rest import MAX_BODY_BYTES, HttpRequest, HttpResponse
+from serving.server.steps import Steps
 
 log = logging.getLogger(__name__)
 IDLE_TIMEOUT_S = 60.0
@@ -38,30 +40,25 @@ class HttpOptions:
     """For requests that take longer."""
     max_in_flight: int = 1024
     """Requests that may wait for a thread; more are refused with 503."""
-    may_run_inline: bool = True
-    """False where answering waits for others, as in batching."""
 
 
 class HttpTransport:
     """Listens on a port and hands requests to a function."""
 
     def __init__(
-        self, answer: Callable[[HttpRequest], HttpResponse], options: HttpOptions
+        self, steps: Callable[[HttpRequest], Steps[HttpResponse]], options: HttpOptions
     ) -> None:
         """Take the port.
 
         Raises:
             ServerError: It is taken.
         """
-        self.answer, self.options = answer, options
-        self.offload = Offload(
-            "rest",
-            options.num_threads,
-            options.max_in_flight,
-            may_run_inline=options.may_run_inline,
-        )
+        self.steps, self.options = steps, options
         self.connections: set[_Connection] = set()
         self.loop = uvloop.new_event_loop()
+        self.offload = Offload(
+            "rest", self.loop, options.num_threads, options.max_in_flight
+        )
         taken = port_taken("REST", options.host, options.port)
         self._socket = listen(options.host, options.port, taken)
         self.port: int = self._socket.getsockname()[1]
@@ -128,7 +125,7 @@ class _Connection(asyncio.Protocol):
         self._transport: Any = None
         self._timer: Any = None
         self._waiting: deque[tuple[HttpRequest, bool]] = deque()
-        self._is_busy = self._is_full = False
+        self._is_busy = self._is_full = self._is_paused = False
         self._refuse: str | None = None
         self._reset()
 
@@ -230,28 +227,17 @@ class _Connection(asyncio.Protocol):
         self._next()
 
     def _next(self) -> None:
-        offload = self._owner.offload
+        owner = self._owner
         while self._waiting and not self._is_busy and not self._is_full:
             request, keep_alive = self._waiting.popleft()
-            kind = request.path
-            if offload.is_quick(kind):
-                response = offload.run(kind, lambda r=request: self._owner.answer(r))  # type: ignore[misc]
-                self._send(request, keep_alive, response)
-            elif not offload.has_room():
-                self._send(request, keep_alive, overloaded())
-            else:
-                self._hand_over(request, keep_alive)
-
-    def _hand_over(self, request: HttpRequest, keep_alive: bool) -> None:
-        owner = self._owner
-        self._is_busy = True
-        self._transport.pause_reading()
-        owner.offload.submit(
-            owner.loop,
-            request.path,
-            lambda: owner.answer(request),
-            lambda response: self._came_back(request, keep_alive, response),
-        )
+            self._is_busy = True
+            steps = owner.steps(request)
+            then = partial(self._came_back, request, keep_alive)
+            if not owner.offload.take(request.path, steps, then):
+                then(overloaded())
+            if self._is_busy:
+                self._is_paused = True
+                self._transport.pause_reading()
 
     def _came_back(
         self, request: HttpRequest, keep_alive: bool, response: HttpResponse
@@ -259,9 +245,11 @@ class _Connection(asyncio.Protocol):
         self._is_busy = False
         if self._transport.is_closing():
             return
-        self._transport.resume_reading()
         self._send(request, keep_alive, response)
-        self._next()
+        if self._is_paused:  # or else `_next` goes on by itself
+            self._is_paused = False
+            self._transport.resume_reading()
+            self._next()
 
     def _send(
         self, request: HttpRequest, keep_alive: bool, response: HttpResponse

@@ -124,7 +124,7 @@ def _open(
         rest = options.rest
         if options.metrics_path is not None:
             rest = replace(rest, pages={options.metrics_path: server.metrics.text})
-        http = HttpTransport(RestApi(server, rest).answer, options.http)
+        http = HttpTransport(RestApi(server, rest).steps, options.http)
         stack.callback(http.stop, GRACE_S)
         address = f"http://{options.http.host}:{http.port}/v1/models"
         first = options.models[0].name if options.models else ""

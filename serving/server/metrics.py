@@ -5,6 +5,10 @@ its servables/tensorflow/util.cc. Ours are in seconds, as Prometheus advises, an
 versions and labels apart.
 """
 
+from collections import deque
+from contextlib import suppress
+from typing import NamedTuple
+
 from serving.errors import Code
 from serving.server.call import Call
 from serving.server.core import ServerCore
@@ -19,6 +23,30 @@ ROW_BOUNDS = exponential_bounds(1, 2, 14)
 ENTRY_POINTS = {"grpc": "GRPC", "rest": "REST"}
 _CALL = ("model", "version", "label", "signature", "protocol")
 _TF = ":tensorflow:serving:"
+
+
+# Requests are counted so many at once; to count one is to remember how long it took.
+FOLD_AT = 1024
+
+
+class _Request(NamedTuple):
+    """What requests that are counted together have in common."""
+
+    api: str
+    model: str
+    version: str
+    label: str
+    signature: str
+    protocol: str
+    code: Code
+
+
+def _taken(values: deque[float]) -> list[float]:
+    """Empty a deque that other threads fill, and may empty, meanwhile."""
+    taken: list[float] = []
+    with suppress(IndexError):
+        taken.extend(values.popleft() for _ in range(len(values)))
+    return taken
 
 
 class Metrics:
@@ -88,6 +116,8 @@ class Metrics:
             (),
             BOUNDS_S,
         )
+        self._answered: dict[_Request, deque[float]] = {}
+        self._ran: dict[tuple[str, str], deque[float]] = {}
         self._all: list[Metric] = [
             value for value in vars(self).values() if hasattr(value, "samples")
         ]
@@ -129,21 +159,37 @@ class Metrics:
     def request(self, call: Call, code: Code, seconds: float) -> None:
         """Count a request that was answered."""
         # A client's words must not become labels: anybody could make up as many.
-        is_known = call.version is not None
-        name = call.model if is_known else ""
-        self._tf_requests.add((name, code.name))
+        if call.version is None:
+            key = _Request(call.api, "", "", "", "", call.protocol, code)
+        else:
+            signature = call.signature if code is Code.OK else ""
+            key = _Request(
+                call.api,
+                call.model,
+                str(call.version),
+                call.label,
+                signature,
+                call.protocol,
+                code,
+            )
+        values = self._answered.get(key)
+        if values is None:
+            values = self._answered.setdefault(key, deque())
+        values.append(seconds)
+        if len(values) >= FOLD_AT:
+            self._count_requests(key, values)
+
+    def _count_requests(self, key: "_Request", values: deque[float]) -> None:
+        seconds = _taken(values)
+        name, code = key.model, key.code.name
+        self._tf_requests.add((name, code), len(seconds))
         self._tf_latency.observe(
-            (name, call.api, ENTRY_POINTS[call.protocol]), seconds * MICROS
+            (name, key.api, ENTRY_POINTS[key.protocol]),
+            *(value * MICROS for value in seconds),
         )
-        labels = (
-            name,
-            str(call.version) if is_known else "",
-            call.label if is_known else "",
-            call.signature if is_known and code is Code.OK else "",
-            call.protocol,
-        )
-        self._requests.add((*labels, code.name))
-        self._latency.observe(labels, seconds)
+        labels = name, key.version, key.label, key.signature, key.protocol
+        self._requests.add((*labels, code), len(seconds))
+        self._latency.observe(labels, *seconds)
 
     def logged(self, model: str, code: Code) -> None:
         """Count a request that was logged, or could not be."""
@@ -151,7 +197,17 @@ class Metrics:
 
     def run(self, call: Call, seconds: float) -> None:
         """Count a run of TensorFlow."""
-        self._tf_runtime.observe((call.model, call.api, "TF1"), seconds * MICROS)
+        key = call.model, call.api
+        values = self._ran.get(key)
+        if values is None:
+            values = self._ran.setdefault(key, deque())
+        values.append(seconds)
+        if len(values) >= FOLD_AT:
+            self._count_runs(key, values)
+
+    def _count_runs(self, key: tuple[str, str], values: deque[float]) -> None:
+        micros = [value * MICROS for value in _taken(values)]
+        self._tf_runtime.observe((*key, "TF1"), *micros)
 
     def load(self, model: str, path: str, code: Code, seconds: float) -> None:
         """Count a load, warm-up included."""
@@ -173,4 +229,8 @@ class Metrics:
 
     def text(self) -> str:
         """Write all in Prometheus' text format."""
+        for request, values in list(self._answered.items()):
+            self._count_requests(request, values)
+        for run, values in list(self._ran.items()):
+            self._count_runs(run, values)
         return exposition(self._all)

@@ -12,6 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
+from serving.server.gather import Gather
+from serving.server.steps import WAITS, Steps, T, finish
+
 # What takes longer on average goes to a thread.
 INLINE_S = 0.001
 FORGETTING = 0.2
@@ -43,50 +46,45 @@ class Offload:
     """Runs requests for a transport; all but the work itself is on its loop."""
 
     def __init__(
-        self, name: str, num_threads: int, max_in_flight: int, *, may_run_inline: bool
+        self,
+        name: str,
+        loop: asyncio.AbstractEventLoop,
+        num_threads: int,
+        max_in_flight: int,
     ) -> None:
         """Begin idle.
 
         Args:
             name: Of the threads.
+            loop: The transport's.
             num_threads: Requests that threads run at once.
             max_in_flight: Requests that may wait for a thread or run on one.
-            may_run_inline: False where answering waits for others, as in batching.
         """
+        self._loop = loop
         self._threads = ThreadPoolExecutor(num_threads, name)
-        self._max_in_flight, self._may_run_inline = max_in_flight, may_run_inline
+        self._max_in_flight = max_in_flight
         self._pace = Pace()
+        self._gather = Gather(loop, self._pace.note)
         self._in_flight = 0
         self._idle: asyncio.Event | None = None
 
-    def is_quick(self, kind: str) -> bool:
-        """Tell whether a request may run here and now."""
-        return self._may_run_inline and self._pace.is_quick(kind)
+    def take(self, kind: str, steps: Steps[T], then: Callable[[T], None]) -> bool:
+        """Answer a request, now or later; return False if there is no room for it.
 
-    def has_room(self) -> bool:
-        """Tell whether another request may wait for a thread."""
-        return self._in_flight < self._max_in_flight
-
-    def run(self, kind: str, work: Callable[[], Any]) -> Any:
-        """Run a request and note how long it took."""
-        started = time.perf_counter()
-        try:
-            return work()
-        finally:
-            self._pace.note(kind, time.perf_counter() - started)
-
-    def submit(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        kind: str,
-        work: Callable[[], Any],
-        then: Callable[[Any], None],
-    ) -> None:
-        """Run a request on a thread; hand its result over on the loop."""
+        Args:
+            kind: Of the request: what takes the same time.
+            steps: Of the request; they must not raise.
+            then: Told the answer, on the loop.
+        """
+        if self._pace.is_quick(kind):
+            self._gather.add(kind, steps, then)
+            return True
+        if self._in_flight >= self._max_in_flight:
+            return False
         self._in_flight += 1
-        future: Any = loop.run_in_executor(self._threads, self.run, kind, work)
+        future: Any = self._loop.run_in_executor(self._threads, self._run, kind, steps)
 
-        def came_back(done: "asyncio.Future[Any]") -> None:
+        def came_back(done: "asyncio.Future[T]") -> None:
             self._in_flight -= 1
             if not self._in_flight and self._idle is not None:
                 self._idle.set()
@@ -94,9 +92,18 @@ class Offload:
                 then(done.result())
 
         future.add_done_callback(came_back)
+        return True
+
+    def _run(self, kind: str, steps: Steps[T]) -> T:
+        started, waited = time.perf_counter(), WAITS.seconds
+        answer = finish(steps)
+        seconds = time.perf_counter() - started - (WAITS.seconds - waited)
+        self._pace.note(kind, seconds)
+        return answer
 
     async def drain(self, grace_s: float) -> None:
         """Wait until no thread works, at most so long."""
+        self._gather.run_all()
         if self._in_flight:
             self._idle = asyncio.Event()
             with suppress(TimeoutError):

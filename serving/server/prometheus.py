@@ -6,9 +6,11 @@ Serving's names, which dashboards know, have none.
 
 import math
 import threading
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
 
 Labels = tuple[str, ...]
 
@@ -83,24 +85,22 @@ class Histogram:
     ) -> None:
         self.name, self.about = name, about
         self._labels, self._bounds = tuple(labels), tuple(bounds)
-        self._counts: dict[Labels, list[int]] = {}
+        self._counts: dict[Labels, npt.NDArray[np.int64]] = {}
         self._sums: dict[Labels, float] = {}
         self._lock = threading.Lock()
 
-    def observe(self, labels: Labels, value: float) -> None:
-        """Count a value in."""
-        place = bisect_left(self._bounds, value)
+    def observe(self, labels: Labels, *values: float) -> None:
+        """Count values in."""
+        places = np.searchsorted(self._bounds, values)
+        found = np.bincount(places, minlength=len(self._bounds) + 1)
         with self._lock:
-            counts = self._counts.get(labels)
-            if counts is None:
-                counts = self._counts[labels] = [0] * (len(self._bounds) + 1)
-            counts[place] += 1
-            self._sums[labels] = self._sums.get(labels, 0.0) + value
+            self._counts[labels] = self._counts.get(labels, 0) + found
+            self._sums[labels] = self._sums.get(labels, 0.0) + math.fsum(values)
 
     def samples(self) -> Iterable[str]:
         """Yield the buckets, the sum and the count of each combination of labels."""
         with self._lock:
-            counts = {labels: list(values) for labels, values in self._counts.items()}
+            counts = {k: values.tolist() for k, values in self._counts.items()}
             sums = dict(self._sums)
         names = (*self._labels, "le")
         for labels, values in counts.items():

@@ -20,6 +20,7 @@ from serving.model_repository import parse_version
 from serving.server import rest_examples, rest_json
 from serving.server.call import Call, Clock
 from serving.server.service import SIGNATURE_DEF, ModelServer
+from serving.server.steps import Steps, finish
 
 log = logging.getLogger(__name__)
 MAX_BODY_BYTES = 100 << 20
@@ -106,18 +107,22 @@ class RestApi:
 
     def answer(self, request: HttpRequest) -> HttpResponse:
         """Answer a request; errors are answers, too."""
+        return finish(self.steps(request))
+
+    def steps(self, request: HttpRequest) -> Steps[HttpResponse]:
+        """Answer a request, but leave to the caller where models run."""
         page = self._options.pages.get(request.path)
         if page is not None and request.method == "GET":
             return HttpResponse(200, page().encode(), TEXT)
         headers = CORS_HEADERS if self._options.enable_cors else ()
         if request.method == "OPTIONS" and self._options.enable_cors:
             return HttpResponse(200, b"", headers=headers)
-        status, text = self._answer(request)
+        status, text = yield from self._answer(request)
         return HttpResponse(status, text.encode(errors="replace"), headers=headers)
 
-    def _answer(self, request: HttpRequest) -> tuple[int, str]:
+    def _answer(self, request: HttpRequest) -> Steps[tuple[int, str]]:
         try:
-            return 200, self._route(request)
+            return 200, (yield from self._route(request))
         except RequestError as error:
             status = HTTP_STATUS.get(error.code, 500)
             return status, rest_json.error_json(str(error))
@@ -125,11 +130,11 @@ class RestApi:
             log.exception("a request failed")
             return 500, rest_json.error_json(str(error))
 
-    def _route(self, request: HttpRequest) -> str:
+    def _route(self, request: HttpRequest) -> Steps[str]:
         path, is_get = request.path, request.method == "GET"
         match = _INFER.fullmatch(path) if request.method == "POST" else None
         if match:
-            return self._infer(match, request)
+            return (yield from self._infer(match, request))
         match = _STATUS.fullmatch(path) if is_get else None
         if match:
             if not match["name"]:
@@ -140,19 +145,19 @@ class RestApi:
             raise RequestError(Code.NOT_FOUND, f"Not found: {path[:200]}")
         raise invalid_argument(f"Malformed request: {request.method} {request.target}")
 
-    def _infer(self, match: re.Match[str], request: HttpRequest) -> str:
+    def _infer(self, match: re.Match[str], request: HttpRequest) -> Steps[str]:
         api = match["api"].lower()
         call = self._call(api.capitalize())
         with self._server.observed(call):
-            return self._infer_as(api, match, request, call)
+            return (yield from self._infer_as(api, match, request, call))
 
     def _infer_as(
         self, api: str, match: re.Match[str], request: HttpRequest, call: Call
-    ) -> str:
+    ) -> Steps[str]:
         body = inflate(request.body) if request.is_gzip else request.body
         spec = _spec(match)
         if api == "predict":
-            return self._predict(spec, rest_json.parse_body(body), call)
+            return (yield from self._predict(spec, rest_json.parse_body(body), call))
         document = rest_json.parse_object(body)
         spec.signature_name = rest_json.signature_name(document)
         source = rest_examples.to_input(document)
@@ -163,9 +168,11 @@ class RestApi:
         asked = apis.RegressionRequest(model_spec=spec, input=source)
         return rest_examples.regressions_json(self._server.regress(asked, call).result)
 
-    def _predict(self, spec: Any, body: rest_json.PredictJson, call: Call) -> str:
+    def _predict(
+        self, spec: Any, body: rest_json.PredictJson, call: Call
+    ) -> Steps[str]:
         spec.signature_name = body.signature_name
-        outputs = self._server.run(
+        outputs = yield from self._server.run(
             spec, lambda signature: rest_json.to_inputs(body, signature), call
         )
         write = rest_json.predictions if body.is_row_format else rest_json.outputs_json

@@ -12,6 +12,7 @@ from serving import apis
 from serving.errors import Code, RequestError, ServingError
 from serving.server.call import Call
 from serving.server.service import ModelServer
+from serving.server.steps import Steps, finish
 from serving.tensors import buffers
 
 log = logging.getLogger(__name__)
@@ -25,7 +26,18 @@ class Method:
     api: str
     """As it is counted."""
     request_class: Any
-    answer: Callable[[ModelServer, Any, Call], Any]
+    steps: Callable[[ModelServer, Any, Call], Steps[Any]]
+    """From the request to the response."""
+
+
+def _at_once(answer: Callable[[ModelServer, Any, Call], Any]) -> Any:
+    """Return the steps of a method that runs what it needs by itself."""
+
+    def steps(server: ModelServer, request: Any, call: Call) -> Steps[Any]:
+        yield from ()  # it never waits
+        return answer(server, request, call)
+
+    return steps
 
 
 @cache
@@ -37,26 +49,30 @@ def methods() -> dict[str, Method]:
             "Predict", buffers("PredictRequest"), ModelServer.predict
         ),
         f"/{prediction}/Classify": Method(
-            "Classify", apis.ClassificationRequest, ModelServer.classify
+            "Classify", apis.ClassificationRequest, _at_once(ModelServer.classify)
         ),
         f"/{prediction}/Regress": Method(
-            "Regress", apis.RegressionRequest, ModelServer.regress
+            "Regress", apis.RegressionRequest, _at_once(ModelServer.regress)
         ),
         f"/{prediction}/MultiInference": Method(
-            "MultiInference", apis.MultiInferenceRequest, ModelServer.multi_inference
+            "MultiInference",
+            apis.MultiInferenceRequest,
+            _at_once(ModelServer.multi_inference),
         ),
         f"/{prediction}/GetModelMetadata": Method(
             "GetModelMetadata",
             apis.GetModelMetadataRequest,
-            ModelServer.get_model_metadata,
+            _at_once(ModelServer.get_model_metadata),
         ),
         f"/{model}/GetModelStatus": Method(
-            "GetModelStatus", apis.GetModelStatusRequest, ModelServer.get_model_status
+            "GetModelStatus",
+            apis.GetModelStatusRequest,
+            _at_once(ModelServer.get_model_status),
         ),
         f"/{model}/HandleReloadConfigRequest": Method(
             "HandleReloadConfigRequest",
             apis.ReloadConfigRequest,
-            ModelServer.reload_config,
+            _at_once(ModelServer.reload_config),
         ),
     }
 
@@ -67,10 +83,22 @@ def answer(server: ModelServer, method: Method, payload: bytes, call: Call) -> b
     Raises:
         RequestError: The status of the request; its message fits in a header.
     """
+    return finish(steps(server, method, payload, call))
+
+
+def steps(
+    server: ModelServer, method: Method, payload: bytes, call: Call
+) -> Steps[bytes]:
+    """Answer as `answer` does, but leave to the caller where models run.
+
+    Raises:
+        RequestError: The status of the request; its message fits in a header.
+    """
     try:
         with server.observed(call):
             request = method.request_class.FromString(payload)
-            response: bytes = method.answer(server, request, call).SerializeToString()
+            answered = yield from method.steps(server, request, call)
+            response: bytes = answered.SerializeToString()
     except DecodeError as error:
         raise RequestError(Code.INTERNAL, "Cannot parse the request message") from error
     except RequestError as error:

@@ -1,8 +1,8 @@
 """The request path: TensorFlow Serving's services on messages, free of transports."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
 from typing import Any
 
 from serving import apis, model_server_config
@@ -13,6 +13,7 @@ from serving.server.core import ServerCore
 from serving.server.inference import CLASSIFY
 from serving.server.metrics import Metrics
 from serving.server.request_log import RequestLogs
+from serving.server.steps import Outputs, Run, Steps
 from serving.server.versions import Lease
 from serving.tensors import Array, buffers, fill, to_array
 
@@ -36,7 +37,7 @@ class ModelServer:
         self.metrics = metrics or Metrics()
         self.logs = RequestLogs(core.configs, self.metrics.logged)
 
-    def predict(self, request: Any, call: Call) -> Any:
+    def predict(self, request: Any, call: Call) -> Steps[Any]:
         """Answer a PredictRequest with a PredictResponse of the class with buffers."""
         spec = _spec(request)
         name = spec.signature_name or DEFAULT_SIGNATURE
@@ -47,7 +48,8 @@ class ModelServer:
                     f'Serving signature key "{name}" not found.',
                 )
             inputs = {key: to_array(tensor) for key, tensor in request.inputs.items()}
-            outputs = self._run(lease, name, inputs, request.output_filter, call)
+            wanted = request.output_filter
+            outputs = yield from self._run(lease, name, inputs, wanted, call)
         response = buffers("PredictResponse")()
         for key, array in outputs.items():
             fill(response.outputs[key], array)
@@ -60,7 +62,7 @@ class ModelServer:
         spec: Any,
         to_inputs: Callable[[Any], Mapping[str, Array]],
         call: Call,
-    ) -> dict[str, Array]:
+    ) -> Steps[Outputs]:
         """Run a signature on arrays: what REST needs of `predict`.
 
         Args:
@@ -76,7 +78,7 @@ class ModelServer:
                     f'Serving signature name: "{name}" not found in signature def'
                 )
             inputs = to_inputs(signature)
-            outputs = self._run(lease, name, inputs, (), call)
+            outputs = yield from self._run(lease, name, inputs, (), call)
 
         def write(entry: Any) -> None:
             pair = entry.predict_log
@@ -105,26 +107,16 @@ class ModelServer:
         inputs: Mapping[str, Array],
         wanted: Sequence[str],
         call: Call,
-    ) -> dict[str, Array]:
+    ) -> Steps[Outputs]:
         call.check_deadline(self._clock)
         started = self._clock()
-        outputs = lease.model.run(name, inputs, wanted, call.deadline)
+        outputs = yield Run(lease.model, name, inputs, wanted, call.deadline)
         self.metrics.run(call, self._clock() - started)
         return outputs
 
-    @contextmanager
-    def observed(self, call: Call) -> Iterator[None]:
+    def observed(self, call: Call) -> "_Observed":
         """Count a request and the status that it ends with."""
-        started = self._clock()
-        code = Code.INTERNAL
-        try:
-            yield
-            code = Code.OK
-        except RequestError as error:
-            code = error.code
-            raise
-        finally:
-            self.metrics.request(call, code, self._clock() - started)
+        return _Observed(self.metrics, call, self._clock)
 
     def classify(self, request: Any, call: Call) -> Any:
         """Answer a ClassificationRequest with a ClassificationResponse."""
@@ -236,6 +228,29 @@ class ModelServer:
         lease = self._core.use(spec)
         call.version = lease.version
         return lease
+
+
+class _Observed:
+    """Counts a request when the block ends."""
+
+    __slots__ = ("_call", "_clock", "_metrics", "_started")
+
+    def __init__(self, metrics: Metrics, call: Call, clock: Clock) -> None:
+        self._metrics, self._call, self._clock = metrics, call, clock
+
+    def __enter__(self) -> None:
+        self._started = self._clock()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        code = Code.OK if error is None else Code.INTERNAL
+        if isinstance(error, RequestError):
+            code = error.code
+        self._metrics.request(self._call, code, self._clock() - self._started)
 
 
 def _spec(request: Any) -> Any:

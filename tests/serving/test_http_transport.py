@@ -12,6 +12,7 @@ from serving.server import http_transport, offload
 from serving.server.http_transport import HttpOptions, HttpTransport
 from serving.server.offload import Pace
 from serving.server.rest import HttpRequest, HttpResponse
+from serving.server.steps import Steps
 
 pytestmark = pytest.mark.integration
 TIMEOUT_S = 30.0
@@ -24,7 +25,8 @@ class Answers:
         self.gate: threading.Event | None = None
         self.threads: list[str] = []
 
-    def __call__(self, request: HttpRequest) -> HttpResponse:
+    def __call__(self, request: HttpRequest) -> Steps[HttpResponse]:
+        yield from ()
         self.threads.append(threading.current_thread().name)
         if self.gate is not None:
             assert self.gate.wait(TIMEOUT_S)

@@ -15,6 +15,7 @@ from serving.server.call import Call
 from serving.server.core import ServerCore
 from serving.server.rest import HttpRequest, RestApi, inflate
 from serving.server.service import ModelServer
+from serving.server.steps import finish
 from serving.tensors import Array, to_array, to_proto
 
 
@@ -77,7 +78,7 @@ def request(name: str = "m", **spec: Any) -> Any:
 def test_predict_answers_with_outputs_and_the_spec_that_served(
     server: ModelServer,
 ) -> None:
-    response = server.predict(request(), grpc())
+    response = finish(server.predict(request(), grpc()))
     assert to_array(response.outputs["y"]).tolist() == [2, 4]
     assert set(response.outputs) == {"y", "z"}
     spec = response.model_spec
@@ -88,7 +89,7 @@ def test_predict_answers_with_outputs_and_the_spec_that_served(
 def test_output_filter_chooses_outputs(server: ModelServer) -> None:
     asked = request()
     asked.output_filter.append("z")
-    assert set(server.predict(asked, grpc()).outputs) == {"z"}
+    assert set(finish(server.predict(asked, grpc())).outputs) == {"z"}
 
 
 @pytest.mark.parametrize(
@@ -136,7 +137,7 @@ def test_predict_refuses_in_tensorflow_servings_words(
     server: ModelServer, asked: Any, code: Code, text: str
 ) -> None:
     with pytest.raises(RequestError) as caught:
-        server.predict(asked, grpc())
+        finish(server.predict(asked, grpc()))
     assert (caught.value.code, str(caught.value)) == (code, text)
 
 
