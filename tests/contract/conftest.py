@@ -7,7 +7,7 @@ from pathlib import Path
 
 import contract_server
 import pytest
-from contract_server import MODELS, TRANSPORTS, Contracted, config, running
+from contract_server import FLIGHTS, MODELS, TRANSPORTS, Contracted, config, running
 from differences import DIFFERENCES
 
 ECHO = Path(__file__).with_name("echo_model.py")
@@ -61,6 +61,7 @@ def server(
             ("half_plus_three", MODELS / "half_plus_three", ""),
             ("matrix", MODELS / "matrix_half_plus_two", ""),
             ("echo", echo, ""),
+            ("flights", FLIGHTS / "model", ""),
         )
     )
     monitoring = folder / "monitoring.config"

@@ -38,6 +38,7 @@ TRANSPORTS = ("original",) if IS_ORIGINAL else ("loop", "grpcio")
 START_TIMEOUT_S = 60.0
 TIMEOUT_S = 30.0
 MODELS = Path(__file__).parents[1] / "data" / "conformance" / "models"
+FLIGHTS = Path(__file__).parents[1] / "data" / "flights"
 PREDICTION, MODEL = "PredictionService", "ModelService"
 
 
