@@ -14,10 +14,10 @@ from pipeline.extras import require_tfx
 from pipeline.runners import preflight
 from pipeline.runners.ingredients import Ingredients
 from pipeline.runners.job import Failure, Job, Outcome
-from pipeline.runners.lock import exclusive
 from pipeline.runners.processes import StepProcesses
 from pipeline.runners.record import RunRecord, Status, StepRecord
 from pipeline.steps import Step
+from serving.locks import exclusive
 
 
 class Display(Protocol):

@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from serving import apis
-from serving.errors import Code, RequestError, invalid_argument
+from serving.errors import Code, RepositoryError, RequestError, invalid_argument
+from serving.manifest import lacks, read_manifest
+from serving.saved_model import SERVE_TAG, missing_files
 from serving.server.tensorflow_library import Session
 from serving.tensors import Array, dtype_name, enum_of, numpy_dtype, to_array
 
-SERVE_TAG = "serve"
-ASSETS = "assets"
-VARIABLES_INDEX = "variables/variables.index"
 # Run on the caller's thread: handing over to another costs more than a small model.
 INLINE_POOL = -1
 Run = Callable[[Sequence[Array]], list[Array]]
@@ -159,16 +158,22 @@ def check_files(path: Path, meta_graph: Any) -> None:
     Without its variables every request of it would fail.
 
     Raises:
-        RequestError: A file is missing.
+        RequestError: A file is missing, or is not as the manifest says, if there is one.
     """
-    files = [f"{ASSETS}/{asset.filename}" for asset in meta_graph.asset_file_def]
-    if meta_graph.saver_def.restore_op_name:
-        files.append(VARIABLES_INDEX)
-    missing = [file for file in files if not (path / file).is_file()]
+    missing = missing_files(path, meta_graph)
     if missing:
         raise RequestError(
             Code.NOT_FOUND,
             f"{path}: the SavedModel is not whole: {', '.join(missing)} missing",
+        )
+    try:
+        manifest = read_manifest(path)
+    except RepositoryError as error:
+        raise RequestError(Code.DATA_LOSS, str(error)) from error
+    faults = [] if manifest is None else lacks(path, manifest)
+    if faults:
+        raise RequestError(
+            Code.DATA_LOSS, f"{path}: not as it was published: {'; '.join(faults)}"
         )
 
 

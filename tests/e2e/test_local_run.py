@@ -184,10 +184,11 @@ def test_history_and_lineage_are_in_ml_metadata(project: Path) -> None:
 
 
 def test_a_deleted_version_is_published_again(project: Path) -> None:
+    """Under a number of its own: 2 may be in a cache somewhere."""
     shutil.rmtree(project / "models" / "small" / "2")
     record, _ = run(project)
     assert ran(record) == ["Pusher"]
-    assert record.step("Pusher").summary["version"] == 2
+    assert record.step("Pusher").summary["version"] == 3
 
 
 def test_an_unblessed_model_is_not_pushed_and_the_reason_has_numbers(
@@ -199,7 +200,7 @@ def test_an_unblessed_model_is_not_pushed_and_the_reason_has_numbers(
     [reason] = unblessed_words(record)
     assert reason.startswith("auc 0.")
     assert "below 0.999, n=" in reason
-    assert ModelRepository(project / "models", "small").versions() == [1, 2]
+    assert ModelRepository(project / "models", "small").versions() == [1, 3]
 
 
 TRANSFORM = """

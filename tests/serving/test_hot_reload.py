@@ -1,5 +1,6 @@
 """Versions come and go under load, and no request fails."""
 
+import itertools
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from contract_server import publish as publish_by_hand
 
 from serving.model_repository import ModelRepository
 
@@ -25,6 +27,21 @@ def model(conformance: Path) -> Path:
 @pytest.fixture
 def repository(tmp_path: Path) -> ModelRepository:
     return ModelRepository(tmp_path, "m")
+
+
+@pytest.fixture
+def fresh(model: Path, tmp_path: Path) -> Iterator[Path]:
+    """Copies of the model, each another model to the repository."""
+
+    def copies() -> Iterator[Path]:
+        for number in itertools.count():
+            copy = tmp_path / "copies" / str(number)
+            shutil.copytree(model, copy)
+            (copy / "assets.extra").mkdir()
+            (copy / "assets.extra" / "number").write_text(str(number))
+            yield copy
+
+    return copies()
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -71,9 +88,12 @@ def load(ask: Callable[[], Any]) -> Iterator[list[Any]]:
 
 @pytest.mark.parametrize("api", ["rest", "grpc"])
 def test_no_request_fails_while_versions_are_swapped(
-    start: Callable[..., Any], repository: ModelRepository, model: Path, api: str
+    start: Callable[..., Any],
+    repository: ModelRepository,
+    fresh: Iterator[Path],
+    api: str,
 ) -> None:
-    repository.publish(model)
+    repository.publish(next(fresh))
     server = start("m", repository.folder)
 
     def ask() -> Any:
@@ -83,7 +103,7 @@ def test_no_request_fails_while_versions_are_swapped(
 
     with load(ask) as answers:
         for _ in range(5):
-            version = repository.publish(model)
+            version = repository.publish(next(fresh)).version
             until(partial(is_available, server, version))
             until(partial(is_unloaded, server, version - 1))
     expected = (200, {"predictions": [3.0]}) if api == "rest" else [3.0]
@@ -92,20 +112,19 @@ def test_no_request_fails_while_versions_are_swapped(
 
 
 def test_version_that_cannot_be_loaded_leaves_the_old_one_serving(
-    start: Callable[..., Any], repository: ModelRepository, model: Path, tmp_path: Path
+    start: Callable[..., Any], repository: ModelRepository, fresh: Iterator[Path]
 ) -> None:
-    repository.publish(model)
+    repository.publish(next(fresh))
     server = start("m", repository.folder)
-    broken = tmp_path / "broken"
-    shutil.copytree(model, broken)
+    broken = next(fresh)
     (broken / "saved_model.pb").write_bytes(b"\x00 no SavedModel")
-    repository.publish(broken)
+    publish_by_hand(broken, repository.folder, 2)
     until(lambda: server.states().get(2, ("",))[0] == "END")
     states = server.states()
     assert states[1] == ("AVAILABLE", "")
     assert "saved_model.pb" in states[2][1]
     assert server.rest_predict({"instances": [2.0]}) == (200, {"predictions": [3.0]})
-    repository.publish(model)
+    repository.publish(next(fresh))
     until(partial(is_available, server, 3))
 
 
@@ -136,10 +155,10 @@ def test_server_waits_for_the_first_version_and_answers_not_found(
 
 
 def test_deleting_a_version_brings_the_one_before_back(
-    start: Callable[..., Any], repository: ModelRepository, model: Path
+    start: Callable[..., Any], repository: ModelRepository, fresh: Iterator[Path]
 ) -> None:
-    repository.publish(model)
-    repository.publish(model)
+    repository.publish(next(fresh))
+    repository.publish(next(fresh))
     server = start("m", repository.folder)
     assert is_available(server, 2)
     shutil.rmtree(repository.path(2))

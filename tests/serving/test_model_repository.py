@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from saved_models import graph, saved_model
 
 from serving.errors import RepositoryError
 from serving.model_repository import (
+    LAST_VERSION_FILE,
+    LOCK_FILE,
     MAX_VERSION,
     STAGING_PREFIX,
     ModelRepository,
@@ -28,11 +31,16 @@ def source(tmp_path: Path) -> Path:
     return saved_model(tmp_path / "source", "v1")
 
 
-def saved_model(folder: Path, content: str) -> Path:
-    (folder / "variables").mkdir(parents=True)
-    (folder / "saved_model.pb").write_text(content)
-    (folder / "variables" / "variables.index").write_text(content)
-    return folder
+def change(source: Path, content: str) -> Path:
+    (source / "variables" / "variables.index").write_text(content)
+    return source
+
+
+def publish(repository: ModelRepository, source: Path) -> int:
+    """Publish what no version holds yet."""
+    published = repository.publish(source)
+    assert published.is_new
+    return published.version
 
 
 def put(repository: ModelRepository, name: str) -> None:
@@ -40,7 +48,9 @@ def put(repository: ModelRepository, name: str) -> None:
 
 
 def names(repository: ModelRepository) -> list[str]:
-    return sorted(path.name for path in repository.folder.iterdir())
+    """Names of all but what the repository needs for itself."""
+    own = {LOCK_FILE, LAST_VERSION_FILE}
+    return sorted({path.name for path in repository.folder.iterdir()} - own)
 
 
 def test_repository_without_a_folder_has_no_versions(
@@ -53,37 +63,40 @@ def test_repository_without_a_folder_has_no_versions(
 def test_first_version_is_1_and_the_next_2(
     repository: ModelRepository, source: Path
 ) -> None:
-    assert [repository.publish(source), repository.publish(source)] == [1, 2]
+    assert publish(repository, source) == 1
+    assert publish(repository, change(source, "v2")) == 2
     assert names(repository) == ["1", "2"]
 
 
 def test_published_version_holds_all_files_of_its_source(
     repository: ModelRepository, source: Path
 ) -> None:
-    folder = repository.path(repository.publish(source))
-    assert (folder / "saved_model.pb").read_text() == "v1"
+    folder = repository.path(publish(repository, source))
+    assert (folder / "saved_model.pb").read_bytes() == graph()
     assert (folder / "variables" / "variables.index").read_text() == "v1"
 
 
 def test_published_version_can_be_read_by_other_users(
     repository: ModelRepository, source: Path
 ) -> None:
-    folder = repository.path(repository.publish(source))
+    (source / "saved_model.pb").chmod(0o600)
+    folder = repository.path(publish(repository, source))
     assert folder.stat().st_mode & 0o055 == 0o055
+    assert (folder / "saved_model.pb").stat().st_mode & 0o044 == 0o044
 
 
 def test_next_version_is_one_more_than_the_highest(
     repository: ModelRepository, source: Path
 ) -> None:
     put(repository, "00000123")
-    assert repository.publish(source) == 124
+    assert publish(repository, source) == 124
 
 
 def test_broken_version_keeps_its_number(
     repository: ModelRepository, source: Path
 ) -> None:
     (repository.folder / "7" / "half_copied").mkdir(parents=True)
-    assert repository.publish(source) == 8
+    assert publish(repository, source) == 8
     assert repository.versions() == [8]
 
 
@@ -98,7 +111,7 @@ def test_number_taken_by_another_publisher_is_skipped(
         return rename(self, target)
 
     monkeypatch.setattr(Path, "rename", late)
-    assert repository.publish(source) == 2
+    assert publish(repository, source) == 2
     assert names(repository) == ["1", "2"]
 
 
@@ -117,6 +130,7 @@ def test_failed_copy_leaves_nothing_behind(
     with pytest.raises(RepositoryError):
         repository.publish(source)
     assert names(repository) == []
+    assert publish(repository, saved_model(source.with_name("whole"), "v1")) == 1
 
 
 def test_folder_that_cannot_be_made_is_named(tmp_path: Path, source: Path) -> None:
@@ -171,16 +185,20 @@ def test_leading_zeros_do_not_change_a_version(number: int, zeros: int) -> None:
 
 def publish_many(base_path: Path, source: Path, times: int) -> list[int]:
     repository = ModelRepository(base_path, "m")
-    return [repository.publish(source) for _ in range(times)]
+    return [
+        publish(repository, change(source, f"{source.name} {number}"))
+        for number in range(times)
+    ]
 
 
 @pytest.mark.integration
 def test_two_processes_that_publish_at_once_share_no_version(
-    tmp_path: Path, source: Path
+    tmp_path: Path,
 ) -> None:
     base_path, times = tmp_path / "models", 20
+    sources = [saved_model(tmp_path / name, name) for name in ("one", "two")]
     with multiprocessing.get_context("spawn").Pool(2) as pool:
-        jobs = [(base_path, source, times)] * 2
+        jobs = [(base_path, source, times) for source in sources]
         results = pool.starmap(publish_many, jobs, chunksize=1)
     assert sorted(results[0] + results[1]) == list(range(1, 2 * times + 1))
     assert names(ModelRepository(base_path, "m")) == sorted(
@@ -201,7 +219,7 @@ def test_names_that_are_no_version_do_not_move_the_next_number(
     for name in ("9" * 19, "9" * 200, "v8", "8.tmp", ".staging-9", "٩", "²"):
         put(repository, name)
     put(repository, "0004")
-    assert repository.publish(source) == 5
+    assert publish(repository, source) == 5
 
 
 def test_gap_in_the_numbers_is_not_filled(
@@ -209,7 +227,7 @@ def test_gap_in_the_numbers_is_not_filled(
 ) -> None:
     for name in ("1", "2", "9"):
         put(repository, name)
-    assert repository.publish(source) == 10
+    assert publish(repository, source) == 10
 
 
 def test_file_with_a_numeric_name_keeps_its_number(
@@ -217,7 +235,7 @@ def test_file_with_a_numeric_name_keeps_its_number(
 ) -> None:
     repository.folder.mkdir(parents=True)
     (repository.folder / "3").write_text("a file, not a folder")
-    assert repository.publish(source) == 4
+    assert publish(repository, source) == 4
     assert repository.versions() == [4]
 
 
@@ -241,9 +259,9 @@ def test_time_of_a_folder_does_not_order_versions(
 ) -> None:
     """A clock that was set back must not make a push older than the one before."""
     for version, modified_s in ((1, 3_000_000_000), (2, 0)):
-        assert repository.publish(source) == version
+        assert publish(repository, change(source, str(version))) == version
         os.utime(repository.path(version), (modified_s, modified_s))
-    assert repository.publish(source) == 3
+    assert publish(repository, change(source, "v3")) == 3
     assert repository.latest() == 3
 
 
@@ -282,7 +300,7 @@ def test_published_version_is_higher_than_any_that_was_there(
             put(repository, name)
         before = repository.versions()
         source = saved_model(Path(base, "source"), "new")
-        version = repository.publish(source)
+        version = publish(repository, source)
         assert version == max(before, default=0) + 1
         assert repository.versions() == [*before, version]
         assert not any(name.startswith(STAGING_PREFIX) for name in names(repository))

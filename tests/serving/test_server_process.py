@@ -16,6 +16,7 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+from contract_server import publish as publish_by_hand
 
 from serving import apis
 from serving.errors import ServerError
@@ -170,7 +171,7 @@ def test_version_that_lacks_a_part_never_serves(
     else:
         (broken / lost).unlink()
     broken.rename(repository.folder / "2")
-    repository.publish(model)
+    publish_by_hand(model, repository.folder, 3)
     until(lambda: bool(server.states().get(3) == ("AVAILABLE", "")))
     until(lambda: bool(server.states()[1] == ("END", "")))
     assert server.states().get(2, ("never seen",))[0] in {"END", "never seen"}

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.runners.lock import exclusive
+from serving.locks import exclusive
 
 HOLDER = """\
 import os, pathlib, signal, sys
-from pipeline.runners.lock import exclusive
+from serving.locks import exclusive
 
 with exclusive(pathlib.Path(sys.argv[1]), print):
     print("held", flush=True)
