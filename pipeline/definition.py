@@ -1,5 +1,7 @@
 """The pipeline: which TFX components, wired how; nothing of where they run."""
 
+import json
+
 from tfx import v1 as tfx
 from tfx.dsl.components.base.base_node import BaseNode
 
@@ -118,8 +120,9 @@ class _ModelSteps:
         pusher = Pusher(
             model=trainer.outputs["model"],
             model_blessing=evaluator.outputs["blessing"],
-            base_path=str(settings.push.base_path),
-            model_name=settings.push.model,
+            settings=settings.push.model_dump_json(),
+            servers=json.dumps(settings.serving.servers),
+            timeout_s=settings.serving.change_timeout_s,
         ).with_id(steps.PUSHER.id)
         self.nodes = [transform, trainer, baseline, evaluator, pusher]
 

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from serving.settings import Settings
 
+Address = Annotated[str, Field(pattern=r"^[^:/\s]+:[0-9]{1,5}$")]
 Port = Annotated[int, Field(ge=0, le=65535)]
 
 
@@ -20,3 +21,9 @@ class ServingSettings(Settings):
     """Port of the gRPC API; 0 takes any free one."""
     poll_interval_s: Annotated[float, Field(gt=0)] = 1.0
     """How often the model repository is looked at, in seconds."""
+    servers: tuple[Address, ...] = ()
+    """gRPC addresses, `host:port`, of the servers that must take every change of
+    versions and labels; when left out, the one that `taxiway serve` starts is told if
+    it runs."""
+    change_timeout_s: Annotated[float, Field(gt=0)] = 120.0
+    """How long servers may take to load a version and to confirm it."""

@@ -3,6 +3,7 @@
 TaxiwayError
 └── ServingError
     ├── RepositoryError   a version cannot be read, published or found
+    ├── RoutingError      a label or a version could not be moved
     ├── ServerError       a model server cannot start
     ├── ClientError       a server cannot be reached, or it refused the request
     └── RequestError      the status of one request, with a canonical code
@@ -23,6 +24,10 @@ class ServingError(TaxiwayError):
 
 class RepositoryError(ServingError):
     """A version cannot be read, published or found."""
+
+
+class RoutingError(ServingError):
+    """A label or a version could not be moved; the routing is as it was."""
 
 
 class ServerError(ServingError):

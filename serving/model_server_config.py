@@ -76,6 +76,19 @@ def read_text(file: Path, message_class: Any) -> Any:
         ) from error
 
 
+def read_models(file: Path) -> list[ModelConfig]:
+    """Read a ModelServerConfig.
+
+    Raises:
+        ServerError: It cannot be read, or breaks a rule.
+    """
+    message = read_text(file, apis.ModelServerConfig)
+    try:
+        return parse(message)
+    except RequestError as error:
+        raise ServerError(f"{file}: {error}") from error
+
+
 def parse(message: Any) -> list[ModelConfig]:
     """Return the models of a ModelServerConfig.
 

@@ -1,20 +1,21 @@
-"""The TFX component: publishes a blessed model to the model repository."""
+"""The TFX component: pushes a blessed model."""
 
 import json
 import logging
+from dataclasses import asdict
 from pathlib import Path
 
 from tfx import v1 as tfx
 from tfx.utils import path_utils
 
-from components.errors import PushError
-from serving.errors import ServingError
-from serving.model_repository import ModelRepository, Published
+from components.pusher.config import PushSettings
+from components.pusher.push import push
+from serving.model_repository import UNKNOWN
 
 log = logging.getLogger(__name__)
 PUSHED_VERSION_PROPERTY = "pushed_version"
 PUSHED_PROPERTY = "pushed"
-IS_NEW_PROPERTY = "is_new"
+PUSH_FILE = "push.json"
 
 
 @tfx.dsl.components.component
@@ -26,34 +27,34 @@ def Pusher(
     pushed_model: tfx.dsl.components.OutputArtifact[
         tfx.types.standard_artifacts.PushedModel
     ],
-    base_path: tfx.dsl.components.Parameter[str],
-    model_name: tfx.dsl.components.Parameter[str],
+    settings: tfx.dsl.components.Parameter[str],
+    servers: tfx.dsl.components.Parameter[str],
+    timeout_s: tfx.dsl.components.Parameter[float],
 ) -> None:
-    """Publish the model if it is blessed; record its version, or that it was not."""
-    published = None
-    if model_blessing.get_int_custom_property("blessed") == 1:
-        source = Path(path_utils.serving_model_path(model.uri))
-        published = publish(source, Path(base_path), model_name)
-    pushed_model.set_int_custom_property(PUSHED_PROPERTY, int(published is not None))
-    if published is not None:
-        version = str(published.version)
-        pushed_model.set_string_custom_property(PUSHED_VERSION_PROPERTY, version)
-        pushed_model.set_int_custom_property(IS_NEW_PROPERTY, int(published.is_new))
-    Path(pushed_model.uri, "push.json").write_text(
-        json.dumps(
-            {"model": model_name, "version": published and published.version},
-        )
-    )
-    log.info("published: %s", published)
+    """Push the model if it is blessed; record what became of it.
 
-
-def publish(source: Path, base_path: Path, model_name: str) -> Published:
-    """Publish a SavedModel, unless a version holds the same.
-
-    Raises:
-        PushError: The repository refuses it.
+    Args:
+        model: The trained model.
+        model_blessing: The Evaluator's.
+        pushed_model: Gets the version, and `push.json` with all that is known.
+        settings: A PushSettings as JSON.
+        servers: gRPC addresses that must take it, as a JSON list.
+        timeout_s: How long they may take.
     """
-    try:
-        return ModelRepository(base_path, model_name).publish(source)
-    except ServingError as error:
-        raise PushError(f"push: {error}") from error
+    pushed = None
+    if model_blessing.get_int_custom_property("blessed") == 1:
+        pushed = push(
+            Path(path_utils.serving_model_path(model.uri)),
+            PushSettings.model_validate_json(settings),
+            json.loads(servers),
+            timeout_s,
+            UNKNOWN,
+        )
+        pushed_model.set_string_custom_property(
+            PUSHED_VERSION_PROPERTY, str(pushed.version)
+        )
+    is_pushed = pushed is not None and not pushed.problem
+    pushed_model.set_int_custom_property(PUSHED_PROPERTY, int(is_pushed))
+    content = None if pushed is None else asdict(pushed)
+    Path(pushed_model.uri, PUSH_FILE).write_text(json.dumps(content, indent=1))
+    log.info("pushed: %s", content)

@@ -15,3 +15,6 @@ class PushSettings(Settings):
     """Folder of the model repository: versions are `{base_path}/{model}/{version}`."""
     model: Annotated[str, Field(pattern=r"^[A-Za-z0-9_\-]*$")] = ""
     """Name of the model; the project's name when left out."""
+    allow_breaking: bool = False
+    """Push a model even if clients of the stable version would break: an input that was
+    renamed, a type or shape that is another, a signature that is gone."""

@@ -16,7 +16,7 @@ from pipeline.runners.record import RECORD_FILE, RunRecord
 from pipeline.runners.terminal import Terminal
 from pipeline.runners.words import unblessed_words
 
-FAILED, NOT_BLESSED = 1, 3
+FAILED, NOT_BLESSED, NOT_PUSHED = 1, 3, 4
 RESUME = ResumeError.exit_code
 MAX_SHOWN_REASONS = 10
 
@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
 
     Returns:
         0 when a model is pushed or nothing has changed, 1 when a step failed, 3 when
-        the model was not blessed, 75 when it was asked to stop (SIGTERM, Ctrl-C) while
+        the model was not blessed, 4 when no server took it, 75 when it was asked to stop (SIGTERM, Ctrl-C) while
         a step ran: start it again to go on. A second Ctrl-C does not wait.
     """
     settings = load_settings(args.config, args.overrides)
@@ -81,6 +81,13 @@ def report(record: RunRecord, console: Console, resume: str) -> int:
             console.print(f"  and {more} more; all are in the run's {RECORD_FILE}")
         return NOT_BLESSED
     version = record.step("Pusher").summary.get("version")
+    if record.status == "not pushed":
+        problem = record.step("Pusher").summary["problem"]
+        console.print(
+            f"[red]published version {version}, not pushed:[/] {escape(problem)}",
+            soft_wrap=True,
+        )
+        return NOT_PUSHED
     what = {
         "pushed": f"pushed version {version}",
         "unchanged": f"nothing has changed: version {version} stands, nothing was run",

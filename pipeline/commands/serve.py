@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from pipeline.config import load_settings
 from pipeline.extras import require_serving
 from serving.config import ServingSettings
-from serving.model_server_config import ModelConfig
+from serving.model_server_config import ModelConfig, read_models
+from serving.routing import CONFIG_FILE, STABLE, Routes
 from serving.server.quiet import quiet
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ def _options(args: argparse.Namespace) -> "tuple[ServerOptions, Path]":
         base_path = args.base_path or settings.push.base_path
         serving = settings.serving
         log = settings.state_dir / LOG_FILE
+        Routes(base_path, model, {}).pin()
     given = {
         name: getattr(args, name)
         for name in ("host", "rest_port", "grpc_port")
@@ -72,9 +74,13 @@ def to_options(
     from serving.server.http_transport import HttpOptions
     from serving.server.options import ServerOptions
 
+    file = base_path.absolute() / CONFIG_FILE
+    models = read_models(file) if file.exists() else []
     return ServerOptions(
-        models=(ModelConfig(model, base_path.absolute() / model),),
-        core=CoreOptions(poll_interval_s=serving.poll_interval_s),
+        models=tuple(models) or (ModelConfig(model, base_path.absolute() / model),),
+        config_file=file,
+        config_poll_interval_s=serving.poll_interval_s,
+        core=CoreOptions(poll_interval_s=serving.poll_interval_s, default_label=STABLE),
         grpc=GrpcOptions(host=serving.host, port=serving.grpc_port),
         http=HttpOptions(host=serving.host, port=serving.rest_port),
         metrics_path=METRICS_PATH,

@@ -112,7 +112,10 @@ def _evaluator(given: Ingredients) -> object:
 
 
 def _pusher(given: Ingredients) -> object:
-    return given.settings.push.model_dump(mode="json")
+    return {
+        **given.settings.push.model_dump(mode="json"),
+        "servers": given.settings.serving.servers,
+    }
 
 
 _OWN: Mapping[str, Callable[[Ingredients], object]] = {

@@ -147,7 +147,9 @@ class _Run:
             case Outcome():
                 outcome = self._named(step, answer)
                 record.state, record.summary = "done", outcome.summary
-                self._cache.record(self._entry(step, outcome))
+                # What no server has taken is to be tried again.
+                if not outcome.summary.get("problem"):
+                    self._cache.record(self._entry(step, outcome))
                 self._adopted.clear()
         self.write()
 
@@ -211,7 +213,7 @@ def _status(record: RunRecord, did_something: bool) -> Status:
     verdict: Mapping[str, object] = record.step(steps.EVALUATOR.id).summary
     if not verdict.get("blessed"):
         return "not blessed"
-    pushed = record.step(steps.PUSHER.id).state == "done"
-    if pushed:
-        return "pushed"
+    pusher = record.step(steps.PUSHER.id)
+    if pusher.state == "done":
+        return "not pushed" if pusher.summary.get("problem") else "pushed"
     return "done" if did_something else "unchanged"

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from components.trainer.request import write_json
 
 State = Literal["done", "cached", "failed", "not run"]
-Status = Literal["pushed", "done", "unchanged", "not blessed", "failed"]
+Status = Literal["pushed", "done", "unchanged", "not blessed", "not pushed", "failed"]
 
 RECORD_FILE = "run.json"
 

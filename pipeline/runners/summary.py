@@ -11,7 +11,7 @@ from tfx.types import Artifact
 from components.evaluator.component import VERDICT_FILE
 from components.example_gen.component import COUNTS_PROPERTY
 from components.example_validator.component import WARNINGS_PROPERTY
-from components.pusher.component import PUSHED_VERSION_PROPERTY
+from components.pusher.component import PUSH_FILE
 from components.trainer.request import SUMMARY_FILE
 from pipeline import steps
 
@@ -68,10 +68,10 @@ def _verdict(artifacts: Artifacts) -> Summary:
 
 
 def _version(artifacts: Artifacts) -> Summary:
-    pushed = artifacts.output("pushed_model")
-    version = pushed.get_string_custom_property(PUSHED_VERSION_PROPERTY)
     [model] = artifacts.inputs["model"]
-    return {"version": int(version) if version else None, "model": model.id}
+    path = Path(artifacts.output("pushed_model").uri, PUSH_FILE)
+    pushed: Summary = json.loads(path.read_text()) or {"version": None}
+    return {**pushed, "model": model.id}
 
 
 _READERS: Mapping[str, Callable[[Artifacts], Summary]] = {

@@ -96,7 +96,17 @@ def _verdict(verdict: Summary) -> str:
 
 def _version(summary: Summary) -> str:
     version = summary["version"]
-    return "nothing pushed" if version is None else f"version {version}"
+    if version is None:
+        return "nothing pushed"
+    what = f"version {version}"
+    if not summary.get("is_new", True):
+        what = f"{what} holds the same model already"
+    if summary.get("confirmed"):
+        what = f"{what}, AVAILABLE on {', '.join(summary['confirmed'])}"
+    notes = [f"note: {change}" for change in summary.get("changes", ())]
+    if summary.get("problem"):
+        notes.append(f"published, not pushed: {summary['problem']}")
+    return "\n".join((what, *notes))
 
 
 _WORDS: Mapping[str, Callable[[Summary], str]] = {

@@ -1,16 +1,17 @@
 """A client over gRPC."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import grpc
-from google.protobuf import json_format
+from google.protobuf import json_format, text_format
 
 from serving import apis
 from serving.client.protocol import Array, InputSpec, VersionStatus
 from serving.client.signatures import input_specs
 from serving.errors import ClientError
+from serving.model_server_config import ModelConfig, to_text
 from serving.tensors import to_array, to_proto
 
 UNLIMITED = -1
@@ -77,6 +78,22 @@ class GrpcClient:
         return tuple(
             VersionStatus(s.version, names.Name(s.state), s.status.error_message)
             for s in response.model_version_status
+        )
+
+    def reload(self, models: Sequence[ModelConfig], timeout_s: float) -> None:
+        """Let the server serve these models and no others; return when it does.
+
+        Raises:
+            ClientError: The server cannot be reached, or refused it.
+        """
+        request = apis.ReloadConfigRequest()
+        text_format.Parse(to_text(models), request.config)
+        self._call(
+            apis.MODEL_SERVICE,
+            "HandleReloadConfigRequest",
+            request,
+            apis.ReloadConfigResponse,
+            timeout_s,
         )
 
     def close(self) -> None:

@@ -323,6 +323,10 @@ class BatchScheduler:
             self._observe(size, padded, now - alive[0].queued)
             outputs = run(_merge([task.inputs for task in alive], padded - size))
             _split(outputs, alive, padded)
+            # What a batch takes beyond a request's own share, it waits for others.
+            others_s = (self._clock() - now) * (1 - 1 / len(alive))
+            for task in alive:
+                task.waited_s += others_s
         except RequestError as error:
             for task in alive:
                 task.error = error

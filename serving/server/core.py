@@ -30,6 +30,9 @@ class CoreOptions:
     """Loads that may go on at once, of different models."""
     allow_labels_for_unavailable: bool = False
     """Let a new label name a version that is not AVAILABLE."""
+    default_label: str = ""
+    """What a request without version and label means, where a model has that label;
+    else, and by default, the highest version, as in the original."""
 
 
 class ServerCore:
@@ -235,6 +238,8 @@ class ServerCore:
                 raise invalid_argument(
                     f"Unrecognized servable version label: {spec.version_label}"
                 )
+        elif self._options.default_label:
+            version = self._labels.get(name, {}).get(self._options.default_label)
         model = self._models.get(name)
         if model is None:
             which = (

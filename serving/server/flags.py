@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from serving import apis, model_server_config
-from serving.errors import RequestError, ServerError
-from serving.model_server_config import ModelConfig, read_text
+from serving import apis
+from serving.errors import ServerError
+from serving.model_server_config import ModelConfig, read_models, read_text
 from serving.server import batching
 from serving.server.core import CoreOptions
 from serving.server.grpc_options import GrpcOptions, Tls, channel_arguments
@@ -103,6 +103,7 @@ OWN_FLAGS = (
     Flag("grpc_transport", "loop", "what speaks gRPC: loop, or grpcio, slower"),
     Flag("log_format", "text", "lines of the log: text or json"),
     Flag("may_be_empty", False, "open the ports before every model serves"),
+    Flag("default_version_label", "", "what requests without version and label mean"),
 )
 _BY_NAME = {flag.name: flag for flag in (*FLAGS, *OWN_FLAGS)}
 
@@ -240,19 +241,6 @@ def _models(
     return (ModelConfig(flags["model_name"], Path(base_path)),)
 
 
-def read_models(file: Path) -> list[ModelConfig]:
-    """Read a ModelServerConfig.
-
-    Raises:
-        ServerError: It cannot be read, or breaks a rule.
-    """
-    message = read_text(file, apis.ModelServerConfig)
-    try:
-        return model_server_config.parse(message)
-    except RequestError as error:
-        raise ServerError(f"{file}: {error}") from error
-
-
 def _core(flags: Mapping[str, Any]) -> CoreOptions:
     interval_s = flags["load_retry_interval_micros"] / 1e6
     return CoreOptions(
@@ -262,6 +250,7 @@ def _core(flags: Mapping[str, Any]) -> CoreOptions:
         allow_labels_for_unavailable=flags[
             "allow_version_labels_for_unavailable_models"
         ],
+        default_label=flags["default_version_label"],
     )
 
 

@@ -57,7 +57,7 @@ class Gather:
         Args:
             loop: Whose thread calls all this.
             note: Told of each request's kind, and of the seconds that the loop worked
-                on it, its batch included.
+                on it, its share of a batch included.
         """
         self._loop, self._note = loop, note
         self._queues: dict[Hashable, _Queue] = {}
@@ -131,5 +131,5 @@ def _one_by_one(runs: Sequence[Run]) -> Results:
 def _together(model: BatchedModel, runs: Sequence[Run]) -> Results:
     started = time.perf_counter()
     results = model.run_together(runs)
-    seconds = time.perf_counter() - started
+    seconds = (time.perf_counter() - started) / len(runs)
     return [(result, seconds) for result in results]

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from serving.errors import Code, RequestError, ServerError, TaxiwayError
+from serving.model_server_config import read_models
 from serving.server import flags
 from serving.server.batching import BatchedModel, BatchScheduler
 from serving.server.core import ServerCore
@@ -160,13 +161,17 @@ def _watch_config(
     if options.config_file is None or options.config_poll_interval_s <= 0:
         stop.wait()
         return
-    before = options.config_file.read_bytes()
+    before = b""
+    if options.config_file.exists():
+        before = options.config_file.read_bytes()
     while not stop.wait(options.config_poll_interval_s):
         try:
+            if not options.config_file.exists():
+                continue  # not yet, or not any more: all goes on as it is
             text = options.config_file.read_bytes()
             if text == before:
                 continue
-            core.reload(flags.read_models(options.config_file), None)
+            core.reload(read_models(options.config_file), None)
             before = text
             event(log, "config_reloaded", file=options.config_file)
         except (OSError, TaxiwayError) as error:

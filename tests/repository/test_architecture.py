@@ -27,7 +27,10 @@ SERVING_FOR_COMPONENTS = (
     "serving.errors",
     "serving.model_repository",
     "serving.model_server_config",
+    "serving.routing",
+    "serving.saved_model",
     "serving.settings",
+    "serving.signature_contract",
 )
 MAX_LINES = 600
 NAMES_THAT_SAY_NOTHING = ("utils", "util", "common", "misc")

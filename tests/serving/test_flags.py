@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from serving.errors import ServerError
-from serving.model_server_config import Latest, ModelConfig
+from serving.model_server_config import Latest, ModelConfig, read_models
 from serving.server import flags
 from serving.server.flags import FLAGS, OWN_FLAGS, parse, to_options, without_effect
 
@@ -156,7 +156,7 @@ def test_texts_that_are_no_message_are_named_with_their_line(tmp_path: Path) -> 
     file = tmp_path / "models.config"
     file.write_text("model_config_list {\n  nonsense: 1\n}\n")
     with pytest.raises(ServerError, match=rf"{file}:2:3 .*nonsense.*ModelServerConfig"):
-        flags.read_models(file)
+        read_models(file)
 
 
 def test_metrics_path_is_the_files_or_the_default(tmp_path: Path) -> None:

@@ -1,0 +1,111 @@
+"""What a push is: published, then taken by every server that is to serve it."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from components.errors import PushError
+from components.pusher.config import PushSettings
+from serving.client.grpc_client import GrpcClient
+from serving.errors import RepositoryError, ServingError
+from serving.model_repository import Origin
+from serving.routing import Routes
+from serving.saved_model import check_servable
+from serving.signature_contract import Change, compare, compare_vocabularies
+
+
+@dataclass(frozen=True)
+class Pushed:
+    """What became of a model."""
+
+    version: int
+    is_new: bool
+    """False where this version held the same files already."""
+    confirmed: tuple[str, ...] = ()
+    """Servers that have it AVAILABLE."""
+    problem: str = ""
+    """Why a server has not; it is then published, not pushed."""
+    changes: tuple[str, ...] = ()
+    """What clients could notice, compared with the version before."""
+
+
+def push(
+    source: Path,
+    settings: PushSettings,
+    servers: Sequence[str],
+    timeout_s: float,
+    origin: Origin,
+) -> Pushed:
+    """Publish a SavedModel and let the servers take it.
+
+    Requests that ask for no version are answered as before, unless it is the first.
+
+    Args:
+        source: The SavedModel.
+        settings: Where to.
+        servers: gRPC addresses; none: whoever starts later takes it from the config.
+        timeout_s: How long they may take.
+        origin: Where it comes from.
+
+    Raises:
+        PushError: It cannot be published, or would break what clients rely on.
+    """
+    with _routes(settings, servers) as routes:
+        try:
+            changes = compare_with_stable(source, routes)
+            broken = [str(change) for change in changes if change.breaks]
+            if broken and not settings.allow_breaking:
+                raise PushError(
+                    "push: clients of the version before would break: "
+                    f"{'; '.join(broken)}; set push.allow_breaking to push it all the "
+                    "same"
+                )
+            published = routes.repository.publish(source, origin)
+        except ServingError as error:
+            raise PushError(f"push: {error}") from error
+        problem = _take(routes, published.version, timeout_s)
+    return Pushed(
+        published.version,
+        published.is_new,
+        () if problem else tuple(servers),
+        problem,
+        tuple(map(str, changes)),
+    )
+
+
+@contextmanager
+def _routes(settings: PushSettings, servers: Sequence[str]) -> Iterator[Routes]:
+    clients = {address: GrpcClient(address, settings.model) for address in servers}
+    try:
+        yield Routes(settings.base_path, settings.model, clients)
+    finally:
+        for client in clients.values():
+            client.close()
+
+
+def _take(routes: Routes, version: int, timeout_s: float) -> str:
+    """Let the servers take a version; return why one did not."""
+    try:
+        routes.take(version, timeout_s)
+    except ServingError as error:
+        return str(error)
+    return ""
+
+
+def compare_with_stable(source: Path, routes: Routes) -> list[Change]:
+    """Return what clients of the stable version could notice, or of the newest.
+
+    Raises:
+        RepositoryError: The source is no SavedModel that can be served.
+    """
+    after = check_servable(source)
+    version = routes.stable() or routes.repository.latest()
+    if version is None:
+        return []
+    try:
+        folder = routes.repository.path(version)
+        before = check_servable(folder)
+    except RepositoryError:
+        return []  # what cannot be served has no clients
+    return [*compare(before, after), *compare_vocabularies(folder, source)]
