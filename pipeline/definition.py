@@ -120,6 +120,7 @@ class _ModelSteps:
         pusher = Pusher(
             model=trainer.outputs["model"],
             model_blessing=evaluator.outputs["blessing"],
+            evaluation=evaluator.outputs["evaluation"],
             settings=settings.push.model_dump_json(),
             servers=json.dumps(settings.serving.servers),
             timeout_s=settings.serving.change_timeout_s,

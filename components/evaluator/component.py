@@ -11,10 +11,8 @@ from tfx.utils import path_utils
 from components.evaluator.analysis import analyse, build_eval_config, read_metrics
 from components.evaluator.comparable import why_not_comparable
 from components.evaluator.config import EvaluatorSettings
-from components.evaluator.verdict import judge
+from components.evaluator.verdict import VERDICT_FILE, judge
 from components.features import FeatureTable
-
-VERDICT_FILE = "verdict.json"
 
 
 @tfx.dsl.components.component(use_beam=True)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from components.evaluator.config import EvaluatorSettings, Threshold
 from serving.settings import Settings
 
+VERDICT_FILE = "verdict.json"
 EXAMPLE_COUNT = "example_count"
 WHOLE_SPLIT = ""
 BASELINE = "the baseline"

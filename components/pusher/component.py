@@ -2,15 +2,17 @@
 
 import json
 import logging
+import os
 from dataclasses import asdict
 from pathlib import Path
 
 from tfx import v1 as tfx
 from tfx.utils import path_utils
 
-from components.pusher.config import PushSettings
+from components.evaluator.verdict import VERDICT_FILE
+from components.pusher.config import RUN_VARIABLE, PushSettings
 from components.pusher.push import push
-from serving.model_repository import UNKNOWN
+from serving.model_repository import Origin
 
 log = logging.getLogger(__name__)
 PUSHED_VERSION_PROPERTY = "pushed_version"
@@ -24,6 +26,9 @@ def Pusher(
     model_blessing: tfx.dsl.components.InputArtifact[
         tfx.types.standard_artifacts.ModelBlessing
     ],
+    evaluation: tfx.dsl.components.InputArtifact[
+        tfx.types.standard_artifacts.ModelEvaluation
+    ],
     pushed_model: tfx.dsl.components.OutputArtifact[
         tfx.types.standard_artifacts.PushedModel
     ],
@@ -36,6 +41,7 @@ def Pusher(
     Args:
         model: The trained model.
         model_blessing: The Evaluator's.
+        evaluation: The Evaluator's, whose metrics go into the manifest.
         pushed_model: Gets the version, and `push.json` with all that is known.
         settings: A PushSettings as JSON.
         servers: gRPC addresses that must take it, as a JSON list.
@@ -48,7 +54,7 @@ def Pusher(
             PushSettings.model_validate_json(settings),
             json.loads(servers),
             timeout_s,
-            UNKNOWN,
+            origin(Path(evaluation.uri, VERDICT_FILE)),
         )
         pushed_model.set_string_custom_property(
             PUSHED_VERSION_PROPERTY, str(pushed.version)
@@ -58,3 +64,9 @@ def Pusher(
     content = None if pushed is None else asdict(pushed)
     Path(pushed_model.uri, PUSH_FILE).write_text(json.dumps(content, indent=1))
     log.info("pushed: %s", content)
+
+
+def origin(verdict_file: Path) -> Origin:
+    """Return where the model comes from: the run, and how it was judged."""
+    verdict = json.loads(verdict_file.read_text())
+    return Origin(os.environ.get(RUN_VARIABLE, ""), (("metrics", verdict["metrics"]),))

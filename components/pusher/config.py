@@ -7,6 +7,9 @@ from pydantic import Field
 
 from serving.settings import Settings
 
+# Set by whoever runs the step: the run's id, for the manifest.
+RUN_VARIABLE = "TAXIWAY_RUN_ID"
+
 
 class PushSettings(Settings):
     """Where blessed models are published."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from tfx.types import Artifact
 
-from components.evaluator.component import VERDICT_FILE
+from components.evaluator.verdict import VERDICT_FILE
 from components.example_gen.component import COUNTS_PROPERTY
 from components.example_validator.component import WARNINGS_PROPERTY
 from components.pusher.component import PUSH_FILE

@@ -12,6 +12,7 @@ from multiprocessing.connection import Connection
 
 from components.errors import ResumeError
 from components.faults import sentence, storage_fault
+from components.pusher.config import RUN_VARIABLE
 from components.trainer.config import KEY_VARIABLE, PROGRESS_VARIABLE
 from components.trainer.processes import die_with_parent
 from pipeline.config import ProjectSettings
@@ -49,6 +50,7 @@ def _attempt(job: Job) -> Outcome | Failure:
     settings = ProjectSettings.from_json(job.settings)
     os.environ[KEY_VARIABLE] = job.key
     os.environ[PROGRESS_VARIABLE] = str(job.progress)
+    os.environ[RUN_VARIABLE] = job.run_id
     try:
         return _run(job, settings)
     except ResumeError as error:

@@ -28,7 +28,7 @@ def attempt(
     (tmp_path / "taxiway.yaml").write_text(SETTINGS)
     settings = load_settings(tmp_path, environ={})
     job = Job(settings.to_json(), "run", "Transform", "", tmp_path / "step.log")
-    for name in (worker.KEY_VARIABLE, worker.PROGRESS_VARIABLE):
+    for name in (worker.KEY_VARIABLE, worker.PROGRESS_VARIABLE, worker.RUN_VARIABLE):
         monkeypatch.setenv(name, "")  # what the worker sets is undone
 
     def run(error: BaseException) -> Failure:
