@@ -182,6 +182,7 @@ def figures(runs: dict[str, list[Any]], absent: dict[str, str]) -> dict[str, Any
         "batch64_fraction_of_bound": ratio(
             batch64 and batch64 * 64, statistics.median(runs["bound 64"])
         ),
+        "batch64_is_of": ours,
         "start_to_first_answer_s": round(statistics.median(start), 3)
         if start
         else None,
