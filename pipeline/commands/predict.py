@@ -14,9 +14,10 @@ from rich.table import Table
 from rich.text import Text
 
 from pipeline.config import ProjectSettings, load_settings
-from serving.client import connect
+from serving.client import Which, connect
 from serving.client.names import tensor_name
 from serving.client.protocol import Array, InputSpec
+from serving.model_repository import parse_version
 from serving.rows import Row, RowsError, parse_rows, to_columns
 
 TIMEOUT_S = 60.0
@@ -40,6 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--api", choices=("rest", "grpc"), default="rest")
     parser.add_argument("--address", help="host:port of the server")
     parser.add_argument("--model", help="name of the model")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--version", type=_version, help="ask this version")
+    which.add_argument("--label", default="", help="ask the version with this label")
     parser.add_argument("--signature", default="serving_columns")
     parser.add_argument(
         "--limit", type=_positive_int, help="ask about the first rows only"
@@ -57,6 +61,15 @@ def _positive_int(text: str) -> int:
     return number
 
 
+def _version(text: str) -> int:
+    version = parse_version(text)
+    if version is None:
+        raise argparse.ArgumentTypeError(
+            f"got {text}, allowed: the number of a version"
+        )
+    return version
+
+
 def _positive(text: str) -> float:
     number = float(text)
     if not 0 < number < MAX_TIMEOUT_S:
@@ -72,7 +85,8 @@ def run(args: argparse.Namespace) -> int:
     data = settings.data if settings else _Dialect()
     text = _read(args.rows, data.encoding)
     rows = parse_rows(text, args.rows, data.delimiter)[: args.limit]
-    client = connect(args.api, _address(args, settings), _model(args, settings))
+    which = Which(args.version, args.label)
+    client = connect(args.api, _address(args, settings), _model(args, settings), which)
     try:
         specs = client.inputs(args.signature, args.timeout)
         _refuse_examples(specs, args.signature)

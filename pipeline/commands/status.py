@@ -11,6 +11,7 @@ from pipeline.config import ProjectSettings, load_settings
 from serving.client import VersionStatus, connect
 from serving.errors import ClientError
 from serving.model_repository import ModelRepository
+from serving.routing import AVAILABLE, Routes
 
 TIMEOUT_S = 5.0
 
@@ -29,6 +30,21 @@ class Status:
     """What the server says, newest first; None when it cannot be reached."""
     problem: str | None = None
     """Why it cannot be reached."""
+    stable: int | None = None
+    """The version with the label `stable`; None: there is none yet."""
+    unlabelled: int | None = None
+    """The version that answers who asks for none."""
+
+    @property
+    def warning(self) -> str | None:
+        """What could move traffic by accident."""
+        if self.stable is None or self.unlabelled in {None, self.stable}:
+            return None
+        return (
+            f"requests that ask for no version get {self.unlabelled}, not the stable "
+            f"{self.stable}: let clients ask for the label stable, or start the server "
+            "with --default_version_label=stable"
+        )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,10 +68,12 @@ def gather(settings: ProjectSettings, address: str | None) -> Status:
     """Look into the repository and ask the server."""
     repository = ModelRepository(settings.push.base_path, settings.push.model)
     server = address or f"{settings.serving.host}:{settings.serving.rest_port}"
-    served, problem = None, None
+    served, problem, unlabelled = None, None, None
     client = connect("rest", server, settings.push.model)
     try:
         served = list(client.status(TIMEOUT_S))
+        if any(entry.state == AVAILABLE for entry in served):
+            unlabelled = client.version(TIMEOUT_S)
     except ClientError as error:
         problem = str(error)
     finally:
@@ -67,6 +85,8 @@ def gather(settings: ProjectSettings, address: str | None) -> Status:
         server=server,
         served=served,
         problem=problem,
+        stable=Routes(settings.push.base_path, settings.push.model, {}).stable(),
+        unlabelled=unlabelled,
     )
 
 
@@ -77,6 +97,10 @@ def _show(status: Status, console: Console) -> None:
         console.print(f"server      not reached: {status.problem}", soft_wrap=True)
     else:
         console.print(f"server      http://{status.server}", soft_wrap=True)
+    if status.stable is not None:
+        console.print(f"stable      version {status.stable}")
+    if status.warning is not None:
+        console.print(f"[yellow]warning[/]     {status.warning}", soft_wrap=True)
     states = {entry.version: entry for entry in status.served or ()}
     table = Table(box=None, header_style="bold")
     for column in ("version", "in repository", "on server"):

@@ -4,7 +4,8 @@ from serving.client.protocol import (
     InputSpec,
     PredictionClient,
     VersionStatus,
+    Which,
     connect,
 )
 
-__all__ = ["InputSpec", "PredictionClient", "VersionStatus", "connect"]
+__all__ = ["InputSpec", "PredictionClient", "VersionStatus", "Which", "connect"]

@@ -8,7 +8,7 @@ import grpc
 from google.protobuf import json_format, text_format
 
 from serving import apis
-from serving.client.protocol import Array, InputSpec, VersionStatus
+from serving.client.protocol import ANY, Array, InputSpec, VersionStatus, Which
 from serving.client.signatures import input_specs
 from serving.errors import ClientError
 from serving.model_server_config import ModelConfig, to_text
@@ -20,9 +20,10 @@ UNLIMITED = -1
 class GrpcClient:
     """Asks one model over gRPC."""
 
-    def __init__(self, address: str, model: str) -> None:
+    def __init__(self, address: str, model: str, which: Which = ANY) -> None:
         self._address = address
         self._model = model
+        self._which = which
         self._channel = grpc.insecure_channel(
             address,
             options=[
@@ -36,7 +37,7 @@ class GrpcClient:
     ) -> dict[str, Array]:
         """Return the outputs of a signature; see `PredictionClient`."""
         request = apis.PredictRequest()
-        request.model_spec.name = self._model
+        self._choose(request.model_spec)
         request.model_spec.signature_name = signature
         for name, array in inputs.items():
             request.inputs[name].CopyFrom(to_proto(array, raw=True))
@@ -47,21 +48,28 @@ class GrpcClient:
 
     def inputs(self, signature: str, timeout_s: float) -> tuple[InputSpec, ...]:
         """Return the inputs of a signature; see `PredictionClient`."""
-        request = apis.GetModelMetadataRequest(metadata_field=["signature_def"])
-        request.model_spec.name = self._model
-        response = self._call(
-            apis.PREDICTION_SERVICE,
-            "GetModelMetadata",
-            request,
-            apis.GetModelMetadataResponse,
-            timeout_s,
-        )
+        response = self._metadata(timeout_s)
         signatures = apis.SignatureDefMap()
         response.metadata["signature_def"].Unpack(signatures)
         content = json.loads(
             json_format.MessageToJson(signatures, preserving_proto_field_name=True)
         )
         return input_specs(content["signature_def"], signature, self._where())
+
+    def version(self, timeout_s: float) -> int:
+        """Return the version that answers; see `PredictionClient`."""
+        return int(self._metadata(timeout_s).model_spec.version.value)
+
+    def _metadata(self, timeout_s: float) -> Any:
+        request = apis.GetModelMetadataRequest(metadata_field=["signature_def"])
+        self._choose(request.model_spec)
+        return self._call(
+            apis.PREDICTION_SERVICE,
+            "GetModelMetadata",
+            request,
+            apis.GetModelMetadataResponse,
+            timeout_s,
+        )
 
     def status(self, timeout_s: float) -> tuple[VersionStatus, ...]:
         """Return all versions; see `PredictionClient`."""
@@ -99,6 +107,13 @@ class GrpcClient:
     def close(self) -> None:
         """End the connection."""
         self._channel.close()
+
+    def _choose(self, spec: Any) -> None:
+        spec.name = self._model
+        if self._which.version is not None:
+            spec.version.value = self._which.version
+        elif self._which.label:
+            spec.version_label = self._which.label
 
     def _where(self) -> str:
         return f"model {self._model!r} at {self._address}"

@@ -32,6 +32,18 @@ class VersionStatus:
     """Why it ended, if it failed."""
 
 
+@dataclass(frozen=True)
+class Which:
+    """Which version is asked: by number, by label, or as the server sees fit."""
+
+    version: int | None = None
+    label: str = ""
+    """Of no use beside a version."""
+
+
+ANY = Which()
+
+
 class PredictionClient(Protocol):
     """A connection to one model on one server."""
 
@@ -51,6 +63,13 @@ class PredictionClient(Protocol):
             ClientError: The server cannot be reached, or has no such signature.
         """
 
+    def version(self, timeout_s: float) -> int:
+        """Return the version that answers what this client asks.
+
+        Raises:
+            ClientError: The server cannot be reached, or has no such version.
+        """
+
     def status(self, timeout_s: float) -> tuple[VersionStatus, ...]:
         """Return all versions that the server knows of, newest first.
 
@@ -62,18 +81,19 @@ class PredictionClient(Protocol):
         """End the connection."""
 
 
-def connect(api: Api, address: str, model: str) -> PredictionClient:
+def connect(api: Api, address: str, model: str, which: Which = ANY) -> PredictionClient:
     """Return a client; it connects with its first request.
 
     Args:
         api: `rest` or `grpc`.
         address: `host:port`.
         model: Name of the model.
+        which: Its version.
     """
     if api == "grpc":
         from serving.client.grpc_client import GrpcClient
 
-        return GrpcClient(address, model)
+        return GrpcClient(address, model, which)
     from serving.client.rest_client import RestClient
 
-    return RestClient(address, model)
+    return RestClient(address, model, which)

@@ -6,10 +6,11 @@ import json
 from collections.abc import Mapping
 from contextlib import closing
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 
-from serving.client.protocol import Array, InputSpec, VersionStatus
+from serving.client.protocol import ANY, Array, InputSpec, VersionStatus, Which
 from serving.client.signatures import input_specs
 from serving.errors import ClientError
 
@@ -17,10 +18,14 @@ from serving.errors import ClientError
 class RestClient:
     """Asks one model over REST."""
 
-    def __init__(self, address: str, model: str) -> None:
+    def __init__(self, address: str, model: str, which: Which = ANY) -> None:
         self._address = address
         self._model = model
-        self._path = f"/v1/models/{model}"
+        self._path = self._model_path = f"/v1/models/{model}"
+        if which.version is not None:
+            self._path += f"/versions/{which.version}"
+        elif which.label:
+            self._path += f"/labels/{quote(which.label, safe='')}"
         self._output_names: dict[str, str] = {}
 
     def predict(
@@ -43,9 +48,13 @@ class RestClient:
         where = f"model {self._model!r} at {self._address}"
         return input_specs(signatures, signature, where)
 
+    def version(self, timeout_s: float) -> int:
+        """Return the version that answers; see `PredictionClient`."""
+        return int(self._metadata(timeout_s)["model_spec"]["version"])
+
     def status(self, timeout_s: float) -> tuple[VersionStatus, ...]:
         """Return all versions; see `PredictionClient`."""
-        response = self._ask("GET", self._path, timeout_s)
+        response = self._ask("GET", self._model_path, timeout_s)
         return tuple(
             VersionStatus(
                 int(entry["version"]), entry["state"], entry["status"]["error_message"]
@@ -56,8 +65,14 @@ class RestClient:
     def close(self) -> None:
         """End the connection; each request has one of its own."""
 
+    def _metadata(self, timeout_s: float) -> Mapping[str, Any]:
+        response: Mapping[str, Any] = self._ask(
+            "GET", f"{self._path}/metadata", timeout_s
+        )
+        return response
+
     def _signatures(self, timeout_s: float) -> Mapping[str, Any]:
-        response = self._ask("GET", f"{self._path}/metadata", timeout_s)
+        response = self._metadata(timeout_s)
         content: Mapping[str, Any] = response["metadata"]["signature_def"]
         found: Mapping[str, Any] = content["signature_def"]
         return found

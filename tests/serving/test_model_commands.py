@@ -16,9 +16,10 @@ import numpy as np
 import pytest
 
 from pipeline.cli import main
-from serving.client import connect
+from serving.client import Which, connect
 from serving.errors import ClientError
 from serving.model_repository import ModelRepository, Origin
+from serving.server.process import EmbeddedServer
 
 pytestmark = pytest.mark.integration
 ROOT = Path(__file__).parents[2]
@@ -100,6 +101,18 @@ class Project:
         return int(apis.PredictResponse.FromString(answer).model_spec.version.value)
 
 
+def asked(project: Project, api: Any, which: Which) -> list[float]:
+    port = project.ports[0 if api == "grpc" else 1]
+    client = connect(api, f"127.0.0.1:{port}", "half", which)
+    try:
+        x = np.array([2.0], np.float32)
+        (output,) = client.predict({"x": x}, "serving_default", 5.0).values()
+    finally:
+        client.close()
+    answer: list[float] = output.ravel().tolist()
+    return answer
+
+
 def until(condition: Callable[[], bool]) -> None:
     pause = threading.Event()
     for _ in range(int(TIMEOUT_S / 0.05)):
@@ -136,12 +149,23 @@ def test_a_push_moves_no_traffic_and_promote_and_rollback_do(
         said = capsys.readouterr().out
         assert said.startswith("version 2 is stable, before: 1; taken by 127.0.0.1:")
         assert project.unlabelled() == 2
+        for api in ("rest", "grpc"):
+            assert asked(project, api, Which()) == [3.0]
+            assert asked(project, api, Which(version=1)) == [3.0]
+            assert asked(project, api, Which(label="stable")) == [3.0]
+            with pytest.raises(ClientError, match="nobody"):
+                asked(project, api, Which(label="nobody"))
+            with pytest.raises(ClientError, match="7"):
+                asked(project, api, Which(version=7))
         assert project.states() == {1: "AVAILABLE", 2: "AVAILABLE"}
         rows = models(capsys)
         assert rows[2]["labels"] == ["stable"]
         assert list(rows[1]["states"].values()) == ["AVAILABLE"]
         assert rows[1]["metrics"] == {"auc": 0.71}
         assert rows[1]["run"] == "run-7"
+        assert main(["status", "--json"]) == 0
+        status = json.loads(capsys.readouterr().out)
+        assert (status["stable"], status["unlabelled"]) == (2, 2)
         assert main(["rollback"]) == 0
         assert capsys.readouterr().out.startswith("back at version 1, before: 2")
         assert project.unlabelled() == 1
@@ -215,3 +239,18 @@ def test_server_of_the_settings_that_does_not_answer_stops_a_change(
     assert main(["--set", f"serving.servers={server}", "promote", "1"]) == 1
     assert "UNAVAILABLE" in capsys.readouterr().err
     assert not (project.folder / "models" / "models.config").exists()
+
+
+def test_status_warns_where_a_push_would_move_traffic(
+    project: Project, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The original's servers answer with the highest version."""
+    for _ in range(2):
+        project.publish()
+    assert main(["promote", "1"]) == 0
+    with EmbeddedServer("half", project.repository.folder, tmp_path / "log") as server:
+        address = f"127.0.0.1:{server.rest_port}"
+        capsys.readouterr()
+        assert main(["status", "--address", address]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "requests that ask for no version get 2, not the stable 1" in shown
