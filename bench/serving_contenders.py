@@ -18,7 +18,7 @@ PREDICT = "/tensorflow.serving.PredictionService/Predict"
 KSERVE_PREDICT = "/inference.GRPCInferenceService/ModelInfer"
 REST = "/v1/models/m:predict"
 BATCHING = """
-max_batch_size { value: 64 }
+max_batch_size { value: 2048 }
 batch_timeout_micros { value: 0 }
 max_enqueued_batches { value: 100 }
 num_batch_threads { value: 1 }

@@ -319,7 +319,7 @@ class ModelRepository:
     def _complete(self) -> Iterator[tuple[int, Path]]:
         for folder in self._entries():
             version = parse_version(folder.name)
-            if version is not None and (folder / SAVED_MODEL_FILE).is_file():
+            if version is not None and _has_graph(folder):
                 yield version, folder
 
     def _entries(self) -> list[Path]:
@@ -352,6 +352,14 @@ def parse_version(name: str) -> int | None:
         return None  # so many digits that Python would not read them
     version = int(name.lstrip("0") or "0")
     return version if version <= MAX_VERSION else None
+
+
+def _has_graph(folder: Path) -> bool:
+    """Tell whether a folder is worth loading; one that cannot be read fails there."""
+    try:
+        return (folder / SAVED_MODEL_FILE).is_file()
+    except OSError:
+        return True
 
 
 def _problem(folder: Path) -> str:

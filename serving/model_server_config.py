@@ -123,6 +123,10 @@ def _model(config: Any) -> ModelConfig:
             f"model {config.name}: base_path {config.base_path}: this server reads "
             "files only; allowed: an absolute path",
         )
+    if "\0" in config.base_path:
+        raise invalid_argument(
+            f"model {config.name}: base_path holds a zero byte: {config.base_path!r}"
+        )
     if not config.base_path.startswith("/"):
         raise invalid_argument(
             f"Expected model {config.name} to have an absolute path or URI; got "
@@ -147,10 +151,10 @@ def _logging(config: Any) -> Any:
             f"{where}: Cannot find LogCollector::Factory for type: {collector.type}; "
             f"allowed: {LOG_TYPES[0]}",
         )
-    if not collector.filename_prefix.startswith("/"):
+    prefix = collector.filename_prefix
+    if not prefix.startswith("/") or "\0" in prefix:
         raise invalid_argument(
-            f"{where}: filename_prefix must be absolute, got "
-            f"{collector.filename_prefix!r}"
+            f"{where}: filename_prefix must be an absolute path, got {prefix!r}"
         )
     rate = logging.sampling_config.sampling_rate
     if not 0 <= rate <= 1:

@@ -234,6 +234,8 @@ class Routes:
     def _take_steps(self, goal: Goal, timeout_s: float) -> None:
         deadline = self._clock() + timeout_s
         pause = threading.Event()
+        if models := self.models():
+            self._remind(models)
         while True:
             now, serving = self.current(), self.serving()
             step = next_config(now, goal, serving, self._available(goal))
@@ -265,9 +267,13 @@ class Routes:
         return ready
 
     def _apply(self, config: ModelConfig, timeout_s: float) -> None:
-        """Give a config to all servers, and keep it."""
+        """Keep a config, and give it to all servers.
+
+        In this order: a server that reads the file by itself must not go back.
+        """
         others = [c for c in self.models() if c.name != config.name]
         models = sorted([*others, config], key=lambda c: c.name)
+        write(self.file, to_text(models))
         for address, server in self.servers.items():
             try:
                 server.reload(models, timeout_s)
@@ -275,7 +281,6 @@ class Routes:
                 raise RoutingError(
                     f"{address} refused the config: {error}; the routing is as it was"
                 ) from error
-        write(self.file, to_text(models))
 
     def _restore(self, models: Sequence[ModelConfig]) -> None:
         """Take back what a move that failed has done so far."""
@@ -289,6 +294,12 @@ class Routes:
             # One that cannot be reached reads the file when it is back.
             with suppress(ClientError):
                 server.reload(models or [self.current()], RESTORE_TIMEOUT_S)
+
+    def _remind(self, models: Sequence[ModelConfig]) -> None:
+        """Tell servers what the file says: a move may have been cut off before that."""
+        for server in self.servers.values():
+            with suppress(ClientError):
+                server.reload(models, RESTORE_TIMEOUT_S)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

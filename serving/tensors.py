@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from serving import apis
 from serving.apis.descriptors import BUFFER_FIELDS, message_class
@@ -93,8 +94,8 @@ def numpy_dtype(enum: int) -> np.dtype[Any]:
 def to_array(tensor: Any) -> Array:
     """Return a TensorProto's values.
 
-    As tensor.proto says: raw `tensor_content`, or a list of values of which the last
-    is repeated to fill the shape.
+    As TensorFlow's tensor.cc: raw `tensor_content`, or a list of values of which the
+    last is repeated to fill the shape, or zeros; what is too much is left out.
 
     Raises:
         RequestError: The values do not fit the shape.
@@ -118,35 +119,69 @@ def _to_array(tensor: Any, shape: tuple[int, ...]) -> Array:
     if tensor.tensor_content:
         return _from_content(tensor, dtype, shape)
     values = _values(tensor, dtype)
-    if len(values) < size and type(tensor) is buffers("TensorProto"):
-        # Numbers that came one by one, not packed, are no buffer.
-        usual = apis.TensorProto.FromString(tensor.SerializeToString())
-        values = _values(usual, dtype)
     if size * dtype.itemsize > MAX_TENSOR_BYTES:
         raise invalid_argument(
             f"Tensor of shape {list(shape)} needs {size * dtype.itemsize} bytes, "
             f"allowed: {MAX_TENSOR_BYTES}"
         )
-    if len(values) > size or (not len(values) and size):
-        raise invalid_argument(
-            f"Tensor of shape {list(shape)} holds {len(values)} values, needs {size}"
-        )
     if len(values) < size:
-        values = np.concatenate([values, np.repeat(values[-1:], size - len(values))])
-    return values.reshape(shape)
+        last = values[-1:] if len(values) else _nothing(dtype)
+        values = np.concatenate([values, np.repeat(last, size - len(values))])
+    return values[:size].reshape(shape)
+
+
+def _nothing(dtype: np.dtype[Any]) -> Array:
+    """Return what a tensor without values is full of."""
+    if dtype.hasobject:
+        empty = np.empty(1, object)
+        empty[0] = b""
+        return empty
+    return np.zeros(1, dtype)
 
 
 def _from_content(tensor: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
     content: bytes = tensor.tensor_content
     needed = math.prod(shape) * dtype.itemsize
     if dtype.hasobject:
-        raise invalid_argument("A string tensor's values must be in string_val")
+        return _strings_from_content(content, shape)
     if len(content) != needed:
         raise invalid_argument(
             f"tensor_content of a {dtype_name(tensor.dtype)} tensor of shape "
             f"{list(shape)} holds {len(content)} bytes, needs {needed}"
         )
     return np.frombuffer(content, dtype).reshape(shape)
+
+
+def _strings_from_content(content: bytes, shape: tuple[int, ...]) -> Array:
+    """Read all sizes, as varints, and then the texts, one after the other."""
+    sizes, place = [], 0
+    for _ in range(math.prod(shape)):
+        size, place = _varint(content, place)
+        sizes.append(size)
+    if place + sum(sizes) != len(content):
+        raise invalid_argument(
+            f"tensor_content of a DT_STRING tensor of shape {list(shape)} holds "
+            f"{len(content)} bytes, needs {place + sum(sizes)}"
+        )
+    strings = np.empty(len(sizes), object)
+    for index, size in enumerate(sizes):
+        strings[index] = content[place : place + size]
+        place += size
+    return strings.reshape(shape)
+
+
+def _varint(content: bytes, place: int) -> tuple[int, int]:
+    """Return a number and the place after it."""
+    value = 0
+    for shift in range(0, 64, 7):
+        if place >= len(content):
+            break
+        byte = content[place]
+        place += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, place
+    raise invalid_argument("tensor_content of a DT_STRING tensor ends in a size")
 
 
 def _values(tensor: Any, dtype: np.dtype[Any]) -> Array:
@@ -216,6 +251,14 @@ def fill(tensor: Any, array: Array, *, raw: bool = False) -> None:
         getattr(tensor, _VALUE_FIELDS[enum]).append(array.tobytes())
     else:
         getattr(tensor, _VALUE_FIELDS[enum]).extend(_flat(array, enum))
+
+
+def is_all_buffers(tensor: Any) -> bool:
+    """Tell whether a TensorProto of the class with buffers holds all that was sent.
+
+    Numbers that came one by one, not packed, are no buffer.
+    """
+    return not len(UnknownFieldSet(tensor))
 
 
 def buffers(name: str) -> Any:

@@ -5,6 +5,7 @@ a gigabyte for a client. The descriptor set loads in 0.2 s into a pool of its ow
 """
 
 import importlib
+import threading
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,9 @@ def load() -> descriptor_pb2.FileDescriptorSet:
     return descriptor_pb2.FileDescriptorSet.FromString(FILE.read_bytes())
 
 
-@cache
+_making = threading.RLock()
+
+
 def pool(*, buffers: bool = False) -> descriptor_pool.DescriptorPool:
     """Return the pool of all messages and services.
 
@@ -60,6 +63,12 @@ def pool(*, buffers: bool = False) -> descriptor_pool.DescriptorPool:
             are the same on the wire when the list is packed: to read or write one is
             then a copy of memory, not a loop over numbers.
     """
+    with _making:  # two pools, or two classes of one message, do not fit together
+        return _pool(buffers)
+
+
+@cache
+def _pool(buffers: bool) -> descriptor_pool.DescriptorPool:
     made = descriptor_pool.DescriptorPool()
     known = load()
     for file in (*known.file, *missing.files(known)):
@@ -86,5 +95,11 @@ def message_class(full_name: str, *, buffers: bool = False) -> Any:
     Raises:
         KeyError: There is none.
     """
+    with _making:
+        return _message_class(full_name, buffers)
+
+
+@cache
+def _message_class(full_name: str, buffers: bool) -> Any:
     descriptor = pool(buffers=buffers).FindMessageTypeByName(full_name)
     return message_factory.GetMessageClass(descriptor)

@@ -27,6 +27,9 @@ Inputs = Mapping[str, Array]
 RunBatch = Callable[[Inputs], Outputs]
 
 
+MAX_TIMEOUT_S = 86400.0
+
+
 @dataclass(frozen=True)
 class BatchingOptions:
     """How requests become batches."""
@@ -75,7 +78,7 @@ def from_parameters(message: Any, where: str) -> BatchingOptions:
     splits = message.enable_large_batch_splitting
     return BatchingOptions(
         max_batch_size,
-        number("batch_timeout_micros", 0, 0) / 1e6,
+        min(number("batch_timeout_micros", 0, 0) / 1e6, MAX_TIMEOUT_S),
         number("max_enqueued_batches", defaults.max_enqueued_batches),
         number("num_batch_threads", defaults.num_batch_threads),
         sizes,
@@ -152,6 +155,14 @@ class BatchScheduler:
         self._lock = threading.Lock()
         self._queues: dict[Hashable, _Queue] = {}
         self._num_free = options.num_batch_threads
+        self._is_hurried = False
+
+    def hurry(self) -> None:
+        """Run what waits, and let nothing wait for others any more."""
+        with self._lock:
+            self._is_hurried = True
+            for queue in self._queues.values():
+                queue.is_full.notify_all()
 
     def run(
         self, key: Hashable, run: RunBatch, inputs: Inputs, deadline: float | None
@@ -289,8 +300,11 @@ class BatchScheduler:
 
     def _collect(self, queue: _Queue) -> list[_Task]:
         options = self.options
-        until = queue.tasks[0].queued + options.batch_timeout_s
-        while queue.size < options.max_batch_size:
+        first = queue.tasks[0]
+        until = first.queued + options.batch_timeout_s
+        if first.deadline is not None:
+            until = min(until, first.deadline)  # nobody waits for longer
+        while queue.size < options.max_batch_size and not self._is_hurried:
             left = until - self._clock()
             if left <= 0:
                 break
@@ -443,7 +457,7 @@ class BatchedModel:
         """
         names = tuple(wanted)
         self._model.check(signature_name, inputs, names)
-        if not self.signatures[signature_name].inputs:
+        if not num_rows(inputs):
             return self._model.run(signature_name, inputs, names, deadline)
         key = self._key(signature_name, inputs, names)
         return self._scheduler.run(
@@ -475,8 +489,10 @@ class BatchedModel:
     def _key(
         self, signature_name: str, inputs: Inputs, names: tuple[str, ...]
     ) -> Hashable:
-        shapes: tuple[Any, ...] = ()
-        if not self.options.pads_variable_length:
+        shapes: tuple[Any, ...]
+        if self.options.pads_variable_length:
+            shapes = tuple(inputs[name].ndim for name in sorted(inputs))
+        else:
             shapes = tuple(inputs[name].shape[1:] for name in sorted(inputs))
         return id(self), signature_name, names, shapes
 

@@ -8,6 +8,10 @@ from serving.errors import Code, RequestError
 Clock = Callable[[], float]
 
 
+def _never() -> bool:
+    return False
+
+
 @dataclass(slots=True)
 class Call:
     """A request's protocol and deadline, and what was found out while answering it."""
@@ -22,6 +26,8 @@ class Call:
     version: int | None = None
     label: str = ""
     signature: str = ""
+    is_cancelled: Callable[[], bool] = _never
+    """Tells whether nobody waits for the answer any more."""
 
     def check_deadline(self, clock: Clock) -> None:
         """Refuse to go on when nobody waits for the answer any more.

@@ -57,8 +57,9 @@ class ServerCore:
         self._labels: dict[str, dict[str, int]] = {}
         self._retired: list[ModelVersions] = []
         self._reloading = threading.Lock()
+        self._generation = 0
         self._changed = threading.Condition()
-        self._stopped = False
+        self._stopped = self._is_ending = False
         self._is_due = False
         self._loads = ThreadPoolExecutor(max(1, options.num_load_threads), "load")
         self._poller = threading.Thread(target=self._poll, name="poll", daemon=True)
@@ -68,26 +69,57 @@ class ServerCore:
         """Return what is configured, by model."""
         return self._configs
 
-    def reload(self, configs: Sequence[ModelConfig], timeout_s: float | None) -> None:
+    def is_in_force(self, configs: Sequence[ModelConfig]) -> bool:
+        """Tell whether these models are configured, and all their labels given."""
+        return list(self._configs.values()) == list(configs) and all(
+            self._labels.get(config.name, {}) == dict(config.labels)
+            for config in configs
+        )
+
+    def reload(
+        self,
+        configs: Sequence[ModelConfig],
+        timeout_s: float | None,
+        is_cancelled: Callable[[], bool] = lambda: False,
+    ) -> None:
         """Serve these models and no others; return when they are served.
+
+        One that comes while another waits replaces it: the newest config holds.
 
         Args:
             configs: The models.
             timeout_s: How long to wait for their versions; None: without end.
+            is_cancelled: Tells whether nobody waits for it any more.
 
         Raises:
             RequestError: A label names a version that is not AVAILABLE (routing is then
-                as before), a model did not become available, or not in time.
+                as before), a model did not become available, not in time, or before
+                another config replaced this one.
         """
         with self._reloading:
             self._check_labels_can_be(configs)
             self._apply(configs)
-        self._wait_until_served(configs, timeout_s)
+            generation = self._generation
+
+        def check() -> None:
+            is_newest = generation == self._generation
+            if not is_newest and list(self._configs.values()) != list(configs):
+                raise RequestError(
+                    Code.ABORTED,
+                    "A newer config replaced this one before all of it was served",
+                )
+            if is_cancelled():
+                raise RequestError(Code.CANCELLED, "Nobody waits for the models")
+
+        self._wait_until_served(configs, timeout_s, check)
         with self._reloading:
+            check()
             self._assign_labels(configs)
 
     def begin(self, configs: Sequence[ModelConfig]) -> None:
         """Serve these models as far as that goes; return when no load goes on.
+
+        A load that failed and will be tried again is not waited for.
 
         Raises:
             RequestError: A label names a version that is not AVAILABLE.
@@ -95,7 +127,9 @@ class ServerCore:
         with self._reloading:
             self._apply(configs)
         pause = threading.Event()
-        while any(self._models[config.name].is_pending() for config in configs):
+        while any(self._models[config.name].is_busy() for config in configs):
+            if self._is_ending:
+                return
             pause.wait(0.01)
         with self._reloading:
             self._assign_labels(configs)
@@ -113,6 +147,7 @@ class ServerCore:
             else:
                 models[config.name] = self._new(config, repository)
         self._models, self._configs = models, wanted
+        self._generation += 1
         self._labels = {n: v for n, v in self._labels.items() if n in wanted}
         self.wake()
 
@@ -166,7 +201,10 @@ class ServerCore:
         )
 
     def _wait_until_served(
-        self, configs: Sequence[ModelConfig], timeout_s: float | None
+        self,
+        configs: Sequence[ModelConfig],
+        timeout_s: float | None,
+        check: Callable[[], None],
     ) -> None:
         until = None if timeout_s is None else self._clock() + timeout_s
         waiting = [config.name for config in configs]
@@ -190,8 +228,9 @@ class ServerCore:
                 )
             with self._changed:
                 self._changed.wait(0.05 if left is None else min(left, 0.05))
-                if self._stopped:
-                    raise RequestError(Code.CANCELLED, "The server is stopping")
+            if self._is_ending:
+                raise RequestError(Code.CANCELLED, "The server is stopping")
+            check()
 
     def _is_served(self, name: str) -> bool:
         """Tell whether a model serves, and has no version left to try."""
@@ -286,13 +325,21 @@ class ServerCore:
         with self._changed:
             self._changed.notify_all()
 
+    def end_waits(self) -> None:
+        """Let nobody wait for models any longer: the server is about to stop."""
+        self._is_ending = True
+
     def close(self, timeout_s: float = 10.0) -> None:
-        """Unload all, each version when its last request has finished."""
+        """Unload all, each version when its last request has finished.
+
+        A load that goes on is waited for as long as that; then it is left alone.
+        """
+        self.end_waits()
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
         self._poller.join()
-        self._loads.shutdown(wait=True, cancel_futures=True)
+        self._loads.shutdown(wait=False, cancel_futures=True)
         for model in [*self._models.values(), *self._retired]:
             model.close(timeout_s)
 

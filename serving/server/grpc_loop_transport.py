@@ -26,8 +26,8 @@ from serving.server import grpc_side_services, rpc
 from serving.server.call import Call
 from serving.server.grpc_options import GrpcOptions, Tls
 from serving.server.hpack_cache import Headers
-from serving.server.http2 import Connection, ConnectionLost
-from serving.server.http_transport import listen
+from serving.server.http2 import INTERNAL_ERROR, Connection, ConnectionLost
+from serving.server.http_transport import linger, listen
 from serving.server.offload import Offload
 from serving.server.ports import port_taken
 from serving.server.service import ModelServer
@@ -39,6 +39,11 @@ MAX_MESSAGE_BYTES = 2**31 - 1
 HELLO_TIMEOUT_S = 30.0
 BACKLOG = 1024
 MAX_ROUTES = 256
+# PROTOCOL-HTTP2.md: a timeout has at most so many digits.
+MAX_TIMEOUT_DIGITS = 8
+MAX_METADATA_BYTES = 64 << 10
+MAX_SIDE_MESSAGE_BYTES = 4 << 20
+MAX_KEY = 100
 _UNITS_S = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 # Literals without indexing, so that all connections can share them: RFC 7541, 6.2.2.
 # 0x88 is `:status 200`; content-type has index 31.
@@ -102,6 +107,8 @@ class _Stream:
     has_opened: bool = False
     """Whether headers were sent."""
     is_cancelled: bool = False
+    needed: int = PREFIX_BYTES
+    """Bytes without which there is nothing to do, of a service beside ours."""
 
 
 class LoopGrpcTransport:
@@ -148,7 +155,12 @@ class LoopGrpcTransport:
         method, side = self.methods.get(path), self.side.handler(path)
         encoding = fields.get(b"grpc-encoding", b"identity").decode("latin-1")
         refusal = None
-        if not fields.get(b"content-type", b"").startswith(_TYPE):
+        if sum(len(n) + len(v) for n, v in headers) > MAX_METADATA_BYTES:
+            refusal = (
+                Code.RESOURCE_EXHAUSTED,
+                f"The metadata is larger than {MAX_METADATA_BYTES} bytes",
+            )
+        elif not fields.get(b"content-type", b"").startswith(_TYPE):
             refusal = Code.UNKNOWN, "content-type must be application/grpc"
         elif method is None and side is None:
             refusal = Code.UNIMPLEMENTED, f"Method not found: {path[:200]}"
@@ -208,10 +220,12 @@ class LoopGrpcTransport:
             server.close()
         for peer in list(self.connections):
             peer.go_away()
+        deadline = self.loop.time() + grace_s
         await self.offload.drain(grace_s)
+        await linger(lambda: not any(p.is_busy for p in self.connections), deadline)
         for peer in list(self.connections):
             peer.hang_up()
-        await asyncio.sleep(0)
+        await linger(lambda: not self.connections, deadline)
 
 
 def _context(tls: Tls) -> ssl.SSLContext:
@@ -240,7 +254,7 @@ class _Peer(asyncio.Protocol):
         self._owner = owner
         self._transport: Any = None
         self._out: list[bytes] = []
-        self._is_receiving = False
+        self._is_receiving = self._transport_closes = False
         self._streams: dict[int, _Stream] = {}
         self._routes: dict[Headers, _Route] = {}
         self._connection = Connection(self, self._write)
@@ -272,12 +286,15 @@ class _Peer(asyncio.Protocol):
                 self._timer.cancel()
         except ConnectionLost as lost:
             self._connection.go_away(lost.code)
-            self._is_receiving = False
-            self._flush()
-            self._transport.close()
-            return
+            self._transport_closes = True
+        except Exception:
+            log.exception("a connection failed")
+            self._connection.go_away(INTERNAL_ERROR)
+            self._transport_closes = True
         self._is_receiving = False
         self._flush()
+        if self._transport_closes:
+            self._transport.close()
 
     def pause_writing(self) -> None:
         """Read no more until the client takes what it asked for."""
@@ -301,6 +318,15 @@ class _Peer(asyncio.Protocol):
         """Take no more requests."""
         self._connection.go_away()
         self._flush()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether answers are on their way; not those that never end."""
+        watched = sum(
+            self._owner.side.stays_open(stream.route.path)
+            for stream in self._streams.values()
+        )
+        return self._connection.num_streams > watched
 
     def hang_up(self) -> None:
         """Close."""
@@ -356,9 +382,13 @@ class _Peer(asyncio.Protocol):
             stream.is_cancelled = True
 
     def _run(self, number: int, stream: _Stream, message: bytes) -> None:
-        kind = stream.route.path + _model_key(message)
+        # How long it takes goes by its size, too: one that is larger has to show first.
+        kind = f"{stream.route.path}{_model_key(message)}{len(message).bit_length()}"
         steps = self._steps(stream, message)
-        if not self._owner.offload.take(kind, steps, partial(self._came_back, number)):
+        then = partial(self._came_back, number)
+        if stream.route.method is not None and stream.route.method.waits:
+            self._owner.offload.wait_aside(steps, then)
+        elif not self._owner.offload.take(kind, steps, then):
             self._refuse(number, Code.RESOURCE_EXHAUSTED, "The server is overloaded")
 
     def _steps(self, stream: _Stream, message: bytes) -> Steps[bytes | RequestError]:
@@ -367,7 +397,9 @@ class _Peer(asyncio.Protocol):
         if method is None or stream.is_cancelled:
             return RequestError(Code.CANCELLED, "The client went away")
         call = Call(method.api, "grpc", stream.deadline)
+        call.is_cancelled = lambda: stream.is_cancelled
         try:
+            message = _inflated(stream, message)
             return (yield from rpc.steps(self._owner.server, method, message, call))
         except RequestError as error:
             return error
@@ -392,32 +424,53 @@ class _Peer(asyncio.Protocol):
     # Services beside ours: health, reflection.
 
     def _answer_side(self, number: int, stream: _Stream) -> None:
+        if stream.size > MAX_SIDE_MESSAGE_BYTES + PREFIX_BYTES:
+            self._end_early(
+                number,
+                stream,
+                RequestError(
+                    Code.RESOURCE_EXHAUSTED,
+                    f"The message is larger than {MAX_SIDE_MESSAGE_BYTES} bytes",
+                ),
+            )
+            return
+        if stream.size < stream.needed:
+            return
         body = b"".join(stream.pieces)
         stream.pieces = [body]
         while len(body) >= PREFIX_BYTES:
             end = PREFIX_BYTES + int.from_bytes(body[1:PREFIX_BYTES])
             if len(body) < end:
+                stream.needed = end
                 return
-            message, body = body[PREFIX_BYTES:end], body[end:]
-            stream.pieces = [body]
+            framed, body = body[:end], body[end:]
+            stream.pieces, stream.size, stream.needed = [body], len(body), PREFIX_BYTES
             if not stream.has_opened:
                 stream.has_opened = True
                 self._connection.send_headers(number, _OPENING, ends=False)
             try:
+                message = _inflated(stream, framed)
                 answer = stream.route.side(message) if stream.route.side else b""
             except RequestError as error:
-                self._streams.pop(number, None)
-                trailers = _trailers(error.code, str(error))
-                self._connection.send_headers(number, trailers, ends=True)
+                self._end_early(number, stream, error)
                 return
             self._connection.send(number, _framed(answer))
+
+    def _end_early(self, number: int, stream: _Stream, error: RequestError) -> None:
+        self._streams.pop(number, None)
+        trailers = _trailers(error.code, str(error))
+        block = trailers if stream.has_opened else _OPENING + trailers
+        self._connection.send_headers(number, block, ends=True)
 
     def _end_side(self, number: int, stream: _Stream) -> None:
         if self._owner.side.stays_open(stream.route.path):
             return
+        if stream.size or not stream.has_opened:
+            error = RequestError(Code.INTERNAL, "The message is cut off, or missing")
+            self._end_early(number, stream, error)
+            return
         self._streams.pop(number, None)
-        block = _OK if stream.has_opened else _OPENING + _OK
-        self._connection.send_headers(number, block, ends=True)
+        self._connection.send_headers(number, _OK, ends=True)
 
 
 def _framed(message: bytes) -> bytes:
@@ -427,22 +480,32 @@ def _framed(message: bytes) -> bytes:
 def _timeout_s(text: bytes | None) -> float | None:
     """Return the seconds of a grpc-timeout; None where it is none that can be read."""
     digits, unit = (text or b"")[:-1], (text or b"")[-1:].decode("latin-1")
-    if unit not in _UNITS_S or not digits.isdigit():
+    is_number = digits.isdigit() and len(digits) <= MAX_TIMEOUT_DIGITS
+    if unit not in _UNITS_S or not is_number:
         return None
     return int(digits) * _UNITS_S[unit]
 
 
 def _message(stream: _Stream) -> bytes:
-    """Return the one message of a request.
+    """Return the one message of a request, with its prefix.
 
     Raises:
-        RequestError: There is none, more than one, or it cannot be inflated.
+        RequestError: There is none, or more than one.
     """
     pieces = stream.pieces
     body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
     size = int.from_bytes(body[1:PREFIX_BYTES]) if len(body) >= PREFIX_BYTES else -1
     if size != len(body) - PREFIX_BYTES:
         raise RequestError(Code.INTERNAL, "Cannot parse the request: not one message")
+    return body
+
+
+def _inflated(stream: _Stream, body: bytes) -> bytes:
+    """Return a message without its prefix, and inflated if it is compressed.
+
+    Raises:
+        RequestError: It cannot be inflated.
+    """
     message = body[PREFIX_BYTES:]
     if not body[0]:
         return message
@@ -458,8 +521,9 @@ def _message(stream: _Stream) -> bytes:
     return inflated
 
 
-def _model_key(message: bytes) -> str:
+def _model_key(body: bytes) -> str:
     """Return what tells requests to one model from those to others: its ModelSpec."""
-    if len(message) > 2 and message[0] == 0x0A and message[1] < 0x80:
-        return message[2 : 2 + message[1]].decode("latin-1")
+    if len(body) > PREFIX_BYTES + 2 and body[PREFIX_BYTES] == 0x0A:
+        start, size = PREFIX_BYTES + 2, min(body[PREFIX_BYTES + 1], MAX_KEY)
+        return body[start : start + size].decode("latin-1")
     return ""

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
@@ -16,6 +17,13 @@ REFLECT = f"/{reflection.SERVICE_NAME}/ServerReflectionInfo"
 Handler = Callable[[bytes], bytes]
 
 
+def _parsed(message_class: Any, message: bytes) -> Any:
+    try:
+        return message_class.FromString(message)
+    except DecodeError as error:
+        raise RequestError(Code.INTERNAL, "Cannot parse the request message") from error
+
+
 class SideServices:
     """What else a gRPC server is expected to answer."""
 
@@ -24,7 +32,7 @@ class SideServices:
         self._handlers: dict[str, Handler] = {REFLECT: self._reflect}
         if has_health_service:
             names.append(HEALTH)
-            self._handlers |= {f"/{HEALTH}/Check": self._health, WATCH: self._health}
+            self._handlers |= {f"/{HEALTH}/Check": self._check, WATCH: self._watch}
         self._reflection = reflection.ReflectionServicer(names, descriptors.pool())
         self._status = health_pb2.HealthCheckResponse.NOT_SERVING
         self._known = {"", apis.PREDICTION_SERVICE, apis.MODEL_SERVICE}
@@ -42,16 +50,28 @@ class SideServices:
         kind = health_pb2.HealthCheckResponse
         self._status = kind.SERVING if is_serving else kind.NOT_SERVING
 
-    def _health(self, message: bytes) -> bytes:
-        request = health_pb2.HealthCheckRequest.FromString(message)
+    def _check(self, message: bytes) -> bytes:
+        return self._health(message, is_watch=False)
+
+    def _watch(self, message: bytes) -> bytes:
+        return self._health(message, is_watch=True)
+
+    def _health(self, message: bytes, *, is_watch: bool) -> bytes:
+        request = _parsed(health_pb2.HealthCheckRequest, message)
+        status = self._status
         if request.service not in self._known:
-            raise RequestError(Code.NOT_FOUND, f"Unknown service {request.service!r}")
-        response = health_pb2.HealthCheckResponse(status=self._status)
+            if not is_watch:
+                raise RequestError(
+                    Code.NOT_FOUND, f"Unknown service {request.service!r}"
+                )
+            # health.proto: such a stream stays open, for the service may come.
+            status = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+        response = health_pb2.HealthCheckResponse(status=status)
         content: bytes = response.SerializeToString()
         return content
 
     def _reflect(self, message: bytes) -> bytes:
-        request = reflection_pb2.ServerReflectionRequest.FromString(message)
+        request = _parsed(reflection_pb2.ServerReflectionRequest, message)
         context: Any = None
         [response] = self._reflection.ServerReflectionInfo(iter([request]), context)
         content: bytes = response.SerializeToString()

@@ -4,7 +4,7 @@ import hpack
 
 Headers = tuple[tuple[bytes, bytes], ...]
 MAX_BLOCKS = 256
-MAX_LIST_BYTES = 64 << 10
+MAX_LIST_BYTES = 4 << 20
 
 
 class HeaderDecoder:

@@ -21,12 +21,14 @@ DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS = 0, 1, 2, 3, 4
 PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = 5, 6, 7, 8, 9
 END_STREAM, ACK, END_HEADERS, PADDED, HAS_PRIORITY = 0x1, 0x1, 0x4, 0x8, 0x20
 MAX_CONCURRENT_STREAMS, INITIAL_WINDOW_SIZE, MAX_FRAME_SIZE = 3, 4, 5
-NO_ERROR, PROTOCOL_ERROR, FLOW_CONTROL_ERROR, STREAM_CLOSED = 0, 1, 3, 5
+NO_ERROR, PROTOCOL_ERROR, INTERNAL_ERROR, FLOW_CONTROL_ERROR = 0, 1, 2, 3
+STREAM_CLOSED = 5
 FRAME_SIZE_ERROR, CANCEL, COMPRESSION_ERROR, ENHANCE_YOUR_CALM = 6, 8, 9, 11
 DEFAULT_WINDOW = 65535
+PRIORITY_BYTES = 5
 MAX_WINDOW = 2**31 - 1
 MAX_RECEIVED_FRAME = 16384
-MAX_HEADER_BLOCK = 64 << 10
+MAX_HEADER_BLOCK = 1 << 20
 # Of a connection, answered or not; a client that goes over it is refused.
 MAX_STREAMS = 10_000
 REFUSED_STREAM = 7
@@ -45,10 +47,13 @@ class ConnectionLost(Exception):  # noqa: N818  the peer broke the protocol
         self.code = code
 
 
-def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
+def frame(
+    kind: int, flags: int, stream: int, payload: bytes | memoryview = b""
+) -> bytes:
     """Return a frame."""
     size = len(payload)
-    return _HEAD.pack(size >> 16, size & 0xFFFF, kind, flags, stream) + payload
+    head = _HEAD.pack(size >> 16, size & 0xFFFF, kind, flags, stream)
+    return b"".join((head, payload))
 
 
 class Streams(Protocol):
@@ -71,8 +76,9 @@ class Streams(Protocol):
 class _Outgoing:
     """What waits for the peer's window."""
 
-    window: int
-    waiting: deque[tuple[bytes, bytes]] = field(default_factory=deque)
+    credit: int = 0
+    """Beyond the window that every stream begins with; data that was sent is debt."""
+    waiting: deque[tuple[memoryview, bytes]] = field(default_factory=deque)
     """Data, and the frame that follows when it is sent."""
 
 
@@ -93,6 +99,7 @@ class Connection:
         self._block: tuple[int, int, bytearray] | None = None
         self._open: set[int] = set()
         self._outgoing: dict[int, _Outgoing] = {}
+        self._blocked: dict[int, _Outgoing] = {}
         self._window = DEFAULT_WINDOW
         self._initial_window = DEFAULT_WINDOW
         self._max_frame = MAX_RECEIVED_FRAME
@@ -185,7 +192,9 @@ class Connection:
             raise ConnectionLost(PROTOCOL_ERROR, "a client's streams are odd")
         block = _unpadded(flags, payload)
         if flags & HAS_PRIORITY:
-            block = block[5:]
+            if len(block) < PRIORITY_BYTES:
+                raise ConnectionLost(FRAME_SIZE_ERROR, "HEADERS with half a priority")
+            block = block[PRIORITY_BYTES:]
         if flags & END_HEADERS:
             self._decode(flags, stream, block)
         else:
@@ -219,7 +228,7 @@ class Connection:
                 self._write(frame(RST_STREAM, 0, stream, refusal))
                 return
             self._open.add(stream)
-            self._outgoing[stream] = _Outgoing(self._initial_window)
+            self._outgoing[stream] = _Outgoing()
             self._streams.opened(stream, headers)
         if flags & END_STREAM and stream in self._open:
             self._open.discard(stream)
@@ -231,6 +240,7 @@ class Connection:
         if stream == 0 or stream > self.last_stream:
             raise ConnectionLost(PROTOCOL_ERROR, "RST_STREAM of a stream never opened")
         self._open.discard(stream)
+        self._blocked.pop(stream, None)
         if self._outgoing.pop(stream, None) is not None:
             self._streams.reset(stream)
 
@@ -243,9 +253,7 @@ class Connection:
             if key == INITIAL_WINDOW_SIZE:
                 if value > MAX_WINDOW:
                     raise ConnectionLost(FLOW_CONTROL_ERROR, "INITIAL_WINDOW_SIZE")
-                change, self._initial_window = value - self._initial_window, value
-                for outgoing in self._outgoing.values():
-                    outgoing.window += change
+                self._initial_window = value
             elif key == MAX_FRAME_SIZE:
                 if not MAX_RECEIVED_FRAME <= value < 1 << 24:
                     raise ConnectionLost(PROTOCOL_ERROR, "MAX_FRAME_SIZE")
@@ -263,6 +271,9 @@ class Connection:
         if len(payload) != _LONG.size:
             raise ConnectionLost(FRAME_SIZE_ERROR, "WINDOW_UPDATE")
         credit = _LONG.unpack(payload)[0] & MAX_WINDOW
+        if not credit and stream in self._outgoing:
+            self._break(stream, PROTOCOL_ERROR)
+            return
         if not credit:
             raise ConnectionLost(PROTOCOL_ERROR, "WINDOW_UPDATE of 0")
         if stream == 0:
@@ -276,9 +287,21 @@ class Connection:
                 PROTOCOL_ERROR, "WINDOW_UPDATE of a stream never opened"
             )
         outgoing = self._outgoing.get(stream)
-        if outgoing is not None:
-            outgoing.window += credit
+        if outgoing is None:
+            return
+        outgoing.credit += credit
+        if self._initial_window + outgoing.credit > MAX_WINDOW:
+            self._break(stream, FLOW_CONTROL_ERROR)
+        elif outgoing.waiting:
             self._send_waiting(stream, outgoing)
+
+    def _break(self, stream: int, code: int) -> None:
+        """End a stream whose peer broke its rules; the others go on."""
+        self._open.discard(stream)
+        self._outgoing.pop(stream, None)
+        self._blocked.pop(stream, None)
+        self._write(frame(RST_STREAM, 0, stream, _LONG.pack(code)))
+        self._streams.reset(stream)
 
     # Sending.
 
@@ -305,22 +328,22 @@ class Connection:
         if trailers:
             last = frame(HEADERS, END_HEADERS | END_STREAM, stream, trailers)
         size = len(data)
-        fits = size <= min(self._window, outgoing.window, self._max_frame)
-        if fits and not outgoing.waiting:
+        window = self._initial_window + outgoing.credit
+        if size <= min(self._window, window, self._max_frame) and not outgoing.waiting:
             self._window -= size
-            outgoing.window -= size
+            outgoing.credit -= size
             self._write(frame(DATA, 0, stream, data) + last)
             if last:
                 self._close(stream)
             return
-        outgoing.waiting.append((data, last))
+        outgoing.waiting.append((memoryview(data), last))
         self._send_waiting(stream, outgoing)
 
     def _follow(
         self, stream: int, outgoing: _Outgoing, sent: bytes, *, ends: bool
     ) -> None:
         if outgoing.waiting:
-            outgoing.waiting.append((b"", sent))
+            outgoing.waiting.append((memoryview(b""), sent))
             return
         self._write(sent)
         if ends:
@@ -329,31 +352,40 @@ class Connection:
     def _close(self, stream: int) -> None:
         """Forget a stream that is answered; what it still sends is not wanted."""
         self._outgoing.pop(stream, None)
+        self._blocked.pop(stream, None)
         if stream in self._open:
             self._open.discard(stream)
             self._write(frame(RST_STREAM, 0, stream, _LONG.pack(NO_ERROR)))
 
     def _go_on(self) -> None:
-        for stream, outgoing in list(self._outgoing.items()):
-            if outgoing.waiting:
-                self._send_waiting(stream, outgoing)
+        for stream, outgoing in list(self._blocked.items()):
+            if self._window <= 0:
+                return
+            self._send_waiting(stream, outgoing)
 
     def _send_waiting(self, stream: int, outgoing: _Outgoing) -> None:
         while outgoing.waiting:
             data, last = outgoing.waiting.popleft()
             while data:
-                size = min(len(data), self._window, outgoing.window, self._max_frame)
+                window = self._initial_window + outgoing.credit
+                size = min(len(data), self._window, window, self._max_frame)
                 if size <= 0:
                     outgoing.waiting.appendleft((data, last))
+                    self._blocked[stream] = outgoing
                     return
                 self._write(frame(DATA, 0, stream, data[:size]))
                 data = data[size:]
                 self._window -= size
-                outgoing.window -= size
+                outgoing.credit -= size
             if last:
                 self._write(last)
                 if last[4] & END_STREAM:
                     self._close(stream)
+
+    @property
+    def num_streams(self) -> int:
+        """Streams that are not answered to their end."""
+        return len(self._outgoing)
 
     def go_away(self, code: int = NO_ERROR) -> None:
         """Tell the peer to open no more streams here."""

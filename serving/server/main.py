@@ -10,10 +10,11 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from serving.errors import Code, RequestError, ServerError, TaxiwayError
-from serving.model_server_config import read_models
+from serving.model_server_config import ModelConfig, read_models
 from serving.server import flags
 from serving.server.batching import BatchedModel, BatchScheduler
 from serving.server.core import ServerCore
@@ -62,6 +63,11 @@ class Loader:
             self._metrics.load(name, str(path), code, seconds)
         return model
 
+    def hurry(self) -> None:
+        """Let no request wait for others to be run with: the server is stopping."""
+        if self._scheduler is not None:
+            self._scheduler.hurry()
+
     def _load(self, path: Path) -> Model:
         model = LoadedModel(path, self._options.session)
         started = time.monotonic()
@@ -93,7 +99,8 @@ def serve(options: ServerOptions, say: Callable[[str], None] = print) -> None:
         signal.signal(number, lambda *_: stop.set())
     with ExitStack() as stack:
         metrics = Metrics()
-        core = ServerCore(Loader(options, metrics), options.core)
+        loader = Loader(options, metrics)
+        core = ServerCore(loader, options.core)
         stack.callback(core.close, GRACE_S)
         metrics.watch(core)
         server = ModelServer(core, metrics)
@@ -108,6 +115,8 @@ def serve(options: ServerOptions, say: Callable[[str], None] = print) -> None:
         for model in options.models:
             say(_state(core, model.name, model.base_path))
         _watch_config(core, options, stop)
+        core.end_waits()
+        loader.hurry()
         say("stopping")
 
 
@@ -135,7 +144,7 @@ def _open(
 
 def _load(core: ServerCore, options: ServerOptions, stop: threading.Event) -> None:
     """Load all models; a signal ends the wait."""
-    result: list[RequestError] = []
+    result: list[Exception] = []
 
     def load() -> None:
         try:
@@ -143,15 +152,19 @@ def _load(core: ServerCore, options: ServerOptions, stop: threading.Event) -> No
                 core.reload(options.models, None)
             else:
                 core.begin(options.models)
-        except RequestError as error:
+        except Exception as error:  # noqa: BLE001  raised again below
             result.append(error)
 
     thread = threading.Thread(target=load, name="first load", daemon=True)
     thread.start()
     while thread.is_alive() and not stop.is_set():
         thread.join(0.02)
-    if result and not stop.is_set():
+    if stop.is_set():
+        core.end_waits()
+    elif result and isinstance(result[0], RequestError):
         raise ServerError(f"Failed to start server. Error: {result[0]}")
+    elif result:
+        raise result[0]
 
 
 def _watch_config(
@@ -161,28 +174,34 @@ def _watch_config(
     if options.config_file is None or options.config_poll_interval_s <= 0:
         stop.wait()
         return
-    before = b""
-    if options.config_file.exists():
-        before = options.config_file.read_bytes()
+    file = options.config_file
     while not stop.wait(options.config_poll_interval_s):
         try:
-            if not options.config_file.exists():
+            if not file.exists():
                 continue  # not yet, or not any more: all goes on as it is
-            text = options.config_file.read_bytes()
-            if text == before:
+            models = read_models(file)
+            # As the original: what the file says holds, whoever said otherwise.
+            if core.is_in_force(models):
                 continue
-            core.reload(read_models(options.config_file), None)
-            before = text
-            event(log, "config_reloaded", file=options.config_file)
+            core.reload(models, None, partial(_is_over, file, models, stop))
+            event(log, "config_reloaded", file=file)
         except (OSError, TaxiwayError) as error:
             # As the original: it is tried again, and all goes on as it was.
             event(
                 log,
                 "config_refused",
                 logging.WARNING,
-                file=options.config_file,
+                file=file,
                 error=error,
             )
+
+
+def _is_over(file: Path, models: list[ModelConfig], stop: threading.Event) -> bool:
+    """Tell whether a config is not to be waited for: the file says another by now."""
+    try:
+        return stop.is_set() or read_models(file) != models
+    except TaxiwayError:
+        return False  # it is being written
 
 
 def _state(core: ServerCore, name: str, base_path: Path) -> str:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from serving.server.gather import Gather
@@ -19,6 +20,8 @@ from serving.server.steps import WAITS, Steps, T, finish
 INLINE_S = 0.001
 FORGETTING = 0.2
 MAX_KEYS = 1000
+# Requests that wait for models to load, at once.
+MAX_ASIDE = 64
 
 
 class Pace:
@@ -62,6 +65,7 @@ class Offload:
         """
         self._loop = loop
         self._threads = ThreadPoolExecutor(num_threads, name)
+        self._aside = ThreadPoolExecutor(MAX_ASIDE, f"{name} aside")
         self._max_in_flight = max_in_flight
         self._pace = Pace()
         self._gather = Gather(loop, self._pace.note)
@@ -81,8 +85,21 @@ class Offload:
             return True
         if self._in_flight >= self._max_in_flight:
             return False
+        self._submit(self._threads, partial(self._run, kind, steps), then)
+        return True
+
+    def wait_aside(self, steps: Steps[T], then: Callable[[T], None]) -> None:
+        """Answer a request that waits for long, away from all others."""
+        self._submit(self._aside, partial(finish, steps), then)
+
+    def _submit(
+        self,
+        threads: ThreadPoolExecutor,
+        work: Callable[[], T],
+        then: Callable[[T], None],
+    ) -> None:
         self._in_flight += 1
-        future: Any = self._loop.run_in_executor(self._threads, self._run, kind, steps)
+        future: Any = self._loop.run_in_executor(threads, work)
 
         def came_back(done: "asyncio.Future[T]") -> None:
             self._in_flight -= 1
@@ -92,7 +109,6 @@ class Offload:
                 then(done.result())
 
         future.add_done_callback(came_back)
-        return True
 
     def _run(self, kind: str, steps: Steps[T]) -> T:
         started, waited = time.perf_counter(), WAITS.seconds
@@ -112,3 +128,4 @@ class Offload:
     def close(self) -> None:
         """Let the threads go."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+        self._aside.shutdown(wait=False, cancel_futures=True)

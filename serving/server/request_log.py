@@ -6,7 +6,9 @@ oldest goes, so that a log never fills a disk. A warm-up file is such a file.
 """
 
 import logging
+import os
 import random
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -73,17 +75,25 @@ class RequestLog:
             file.flush()
 
     def _open(self) -> IO[bytes]:
-        if self._file is not None and self._file.tell() < self._max_file_bytes:
-            return self._file
+        if self._file is not None:
+            is_there = os.fstat(self._file.fileno()).st_nlink
+            if is_there and self._file.tell() < self._max_file_bytes:
+                return self._file
         self.close()
         self._prefix.parent.mkdir(parents=True, exist_ok=True)
         self._number += 1
         name = f"{self._prefix.name}-{self._start}-{self._number:06d}.tfrecord"
         self._file = self._prefix.with_name(name).open("ab")
-        kept = sorted(self._prefix.parent.glob(f"{self._prefix.name}-*.tfrecord"))
-        for old in kept[: -self._max_files]:
+        for old in self._files()[: -self._max_files]:
             old.unlink(missing_ok=True)
         return self._file
+
+    def _files(self) -> list[Path]:
+        """Return this log's files, oldest first; `m-*` would be those of `m-b`, too."""
+        name = re.compile(rf"{re.escape(self._prefix.name)}-\d+T\d+-\d+\.tfrecord")
+        return sorted(
+            p for p in self._prefix.parent.iterdir() if name.fullmatch(p.name)
+        )
 
     def close(self) -> None:
         """Close the file."""
@@ -120,7 +130,7 @@ class RequestLogs:
             return
         try:
             request_log.write(call, build)
-        except OSError as error:
+        except (OSError, ValueError) as error:
             event(
                 log,
                 "request_not_logged",
@@ -138,6 +148,9 @@ class RequestLogs:
             return known[1]
         with self._lock:
             known = self._logs.get(name)
+            if known is not None and known[0] == config:
+                # A reload says the same again: the file goes on.
+                known = self._logs[name] = (config, known[1])
             if known is None or known[0] is not config:
                 if known is not None:
                     known[1].close()

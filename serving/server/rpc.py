@@ -13,10 +13,10 @@ from serving.errors import Code, RequestError, ServingError
 from serving.server.call import Call
 from serving.server.service import ModelServer
 from serving.server.steps import Steps, finish
-from serving.tensors import buffers
+from serving.tensors import buffers, is_all_buffers
 
 log = logging.getLogger(__name__)
-MAX_MESSAGE_CHARACTERS = 1024
+MAX_MESSAGE_BYTES = 1024
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,24 @@ class Method:
 
     api: str
     """As it is counted."""
-    request_class: Any
+    parse: Callable[[bytes], Any]
     steps: Callable[[ModelServer, Any, Call], Steps[Any]]
     """From the request to the response."""
+    waits: bool = False
+    """For models to load: neither an event loop nor the threads that others need are
+    the place for it."""
+
+
+def parse_predict(payload: bytes) -> Any:
+    """Parse a PredictRequest, with buffers if all numbers are packed.
+
+    Raises:
+        DecodeError: It is none.
+    """
+    request = buffers("PredictRequest").FromString(payload)
+    if all(map(is_all_buffers, request.inputs.values())):
+        return request
+    return apis.PredictRequest.FromString(payload)
 
 
 def _at_once(answer: Callable[[ModelServer, Any, Call], Any]) -> Any:
@@ -45,34 +60,35 @@ def methods() -> dict[str, Method]:
     """Return the methods by their path, `/package.Service/Method`."""
     prediction, model = apis.PREDICTION_SERVICE, apis.MODEL_SERVICE
     return {
-        f"/{prediction}/Predict": Method(
-            "Predict", buffers("PredictRequest"), ModelServer.predict
-        ),
+        f"/{prediction}/Predict": Method("Predict", parse_predict, ModelServer.predict),
         f"/{prediction}/Classify": Method(
-            "Classify", apis.ClassificationRequest, _at_once(ModelServer.classify)
+            "Classify",
+            apis.ClassificationRequest.FromString,
+            _at_once(ModelServer.classify),
         ),
         f"/{prediction}/Regress": Method(
-            "Regress", apis.RegressionRequest, _at_once(ModelServer.regress)
+            "Regress", apis.RegressionRequest.FromString, _at_once(ModelServer.regress)
         ),
         f"/{prediction}/MultiInference": Method(
             "MultiInference",
-            apis.MultiInferenceRequest,
+            apis.MultiInferenceRequest.FromString,
             _at_once(ModelServer.multi_inference),
         ),
         f"/{prediction}/GetModelMetadata": Method(
             "GetModelMetadata",
-            apis.GetModelMetadataRequest,
+            apis.GetModelMetadataRequest.FromString,
             _at_once(ModelServer.get_model_metadata),
         ),
         f"/{model}/GetModelStatus": Method(
             "GetModelStatus",
-            apis.GetModelStatusRequest,
+            apis.GetModelStatusRequest.FromString,
             _at_once(ModelServer.get_model_status),
         ),
         f"/{model}/HandleReloadConfigRequest": Method(
             "HandleReloadConfigRequest",
-            apis.ReloadConfigRequest,
+            apis.ReloadConfigRequest.FromString,
             _at_once(ModelServer.reload_config),
+            waits=True,
         ),
     }
 
@@ -96,7 +112,7 @@ def steps(
     """
     try:
         with server.observed(call):
-            request = method.request_class.FromString(payload)
+            request = method.parse(payload)
             answered = yield from method.steps(server, request, call)
             response: bytes = answered.SerializeToString()
     except DecodeError as error:
@@ -112,7 +128,9 @@ def steps(
 
 
 def cut(message: str) -> str:
-    """Cut a message to what fits in a header, as TensorFlow Serving does."""
-    if len(message) <= MAX_MESSAGE_CHARACTERS:
+    """Cut a message to what fits in a header, as TensorFlow Serving does: in bytes."""
+    content = message.encode(errors="replace")
+    if len(content) <= MAX_MESSAGE_BYTES:
         return message
-    return f"{message[:MAX_MESSAGE_CHARACTERS]}...TRUNCATED"
+    kept = content[:MAX_MESSAGE_BYTES].decode(errors="ignore")
+    return f"{kept}...TRUNCATED"

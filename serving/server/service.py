@@ -199,7 +199,7 @@ class ModelServer:
                 version=servable.version, state=int(servable.state)
             )
             entry.status.SetInParent()
-            if servable.error:
+            if servable.code:
                 entry.status.error_code = int(servable.code)
                 entry.status.error_message = servable.error
         return response
@@ -212,7 +212,8 @@ class ModelServer:
                 "Only ModelConfigList is currently supported"
             )
         models = model_server_config.parse(request.config)
-        self._core.reload(models, call.time_left_s(self._clock))
+        left_s = call.time_left_s(self._clock)
+        self._core.reload(models, left_s, call.is_cancelled)
         response = apis.ReloadConfigResponse()
         response.status.SetInParent()
         return response

@@ -217,6 +217,18 @@ class ModelVersions:
                 return False
             return next_action(wanted, states, self._failed) is not None
 
+    def is_busy(self) -> bool:
+        """Tell whether a load goes on or is to begin.
+
+        One that failed and waits to be tried again does not count.
+        """
+        with self._lock:
+            waiting = {v for v, s in self._servables.items() if s.retry_at is not None}
+            loading = {
+                v for v, s in self._servables.items() if s.state is State.LOADING
+            }
+        return bool(loading - waiting) or (not loading and self.is_pending())
+
     def is_serving(self) -> bool:
         """Tell whether any version is AVAILABLE."""
         return self._latest is not None
@@ -357,7 +369,8 @@ class ModelVersions:
         code = error.code if isinstance(error, RequestError) else Code.UNKNOWN
         with self._lock:
             servable.num_failures += 1
-            servable.error, servable.code = str(error), code
+            servable.error = str(error) or type(error).__name__
+            servable.code = code
         is_last = servable.num_failures > self._retries.max_num
         again = {} if is_last else {"again_in_s": self._retries.interval_s}
         event(

@@ -17,6 +17,8 @@ DIFFERENCES = {
     "reflection": "the server describes its services to gRPC tools",
     "load error": "GetModelStatus gives the status with which a load failed",
     "request log": "requests are logged to TFRecord files (type: tfrecord)",
+    "newest config": "a config replaces one that still waits for its models",
+    "stop": "SIGTERM lets running requests finish, and ends with 0",
     "memory": "memory is measured from outside the process, not the container",
     "overload": "REST sheds what it has no room for with 503",
 }

@@ -1,6 +1,9 @@
 """Versions come and go, labels move, configs are reloaded, loads fail."""
 
+import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -8,9 +11,11 @@ from typing import Any
 import pytest
 from contract_server import (
     MODELS,
+    TIMEOUT_S,
     Contracted,
     StatusError,
     config,
+    predict_request,
     publish,
     running,
     until,
@@ -317,6 +322,82 @@ def test_config_file_is_read_again(start: Start, base: Path, tmp_path: Path) -> 
             return False
 
     until(has_other)
+
+
+POLL = "--model_config_file_poll_wait_seconds=1"
+
+
+@pytest.mark.improves("newest config")
+def test_config_file_that_waits_for_a_model_can_be_corrected(
+    start: Start, base: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "models.config"
+    file.write_text(config(("m", base, "")))
+    server = start(f"--model_config_file={file}", POLL)
+    file.write_text(config(("m", base, ""), ("n", tmp_path / "missing", "")))
+    until(lambda: "model=n" in server.log.read_text() or is_known(server, "n"))
+    file.write_text(config(("m", base, labels(stable=1))))
+    until(lambda: answers_to(server, "stable"))
+
+
+def is_known(server: Contracted, name: str) -> bool:
+    request = predict_request(name, {"x": [2.0]})
+    try:
+        server.call("PredictionService", "Predict", request)
+    except StatusError as error:
+        return "Servable not found" in error.text
+    return True
+
+
+def answers_to(server: Contracted, label: str) -> bool:
+    try:
+        return answer(server, label=label) == 3.0
+    except StatusError:
+        return False
+
+
+@pytest.mark.improves("stop")
+def test_sigterm_ends_a_server_that_waits_for_a_model_of_its_file(
+    start: Start, base: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "models.config"
+    file.write_text(config(("m", base, "")))
+    server = start(f"--model_config_file={file}", POLL)
+    file.write_text(config(("m", base, ""), ("n", tmp_path / "missing", "")))
+    threading.Event().wait(2.5)
+    started = time.monotonic()
+    assert server.stop() == 0
+    assert time.monotonic() - started < TIMEOUT_S
+
+
+def test_what_the_file_says_holds_whoever_said_otherwise(
+    start: Start, base: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "models.config"
+    file.write_text(config(("m", base, labels(stable=1))))
+    server = start(f"--model_config_file={file}", POLL)
+    assert server.reload(config(("m", base, ""))) == ("OK", "")
+    until(lambda: answers_to(server, "stable"))
+
+
+@pytest.mark.improves("newest config")
+def test_newer_config_holds_and_the_older_one_that_waits_does_not_undo_it(
+    start: Start, base: Path, tmp_path: Path
+) -> None:
+    publish(THREE, base, 2)
+    all_ = "model_version_policy { all {} } "
+    server = start(*single(base), "--allow_version_labels_for_unavailable_models=false")
+    older = config(
+        ("m", base, all_ + labels(stable=1)), ("z", tmp_path / "missing", "")
+    )
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(server.reload, older, 20.0)
+        until(lambda: is_known(server, "z"))
+        newer = config(("m", base, all_ + labels(stable=2)))
+        assert server.reload(newer, 20.0) == ("OK", "")
+        code, _ = waiting.result()
+    assert code != "OK"
+    assert answer(server, label="stable") == 4.0
 
 
 def test_model_that_cannot_be_loaded_ends_the_start(start: Start, base: Path) -> None:

@@ -1,9 +1,10 @@
 """How requests become batches, with runs that only pretend."""
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -13,7 +14,13 @@ from hypothesis import strategies as st
 
 from serving import apis
 from serving.errors import Code, RequestError, ServerError
-from serving.server.batching import BatchingOptions, BatchScheduler, from_parameters
+from serving.server.batching import (
+    BatchedModel,
+    BatchingOptions,
+    BatchScheduler,
+    from_parameters,
+)
+from serving.server.steps import Run
 from serving.tensors import Array
 
 TIMEOUT_S = 30.0
@@ -260,3 +267,63 @@ def test_parameters_are_read_with_the_originals_defaults() -> None:
 def test_parameters_that_cannot_be(text: str, refusal: str) -> None:
     with pytest.raises(ServerError, match=refusal):
         parameters(text)
+
+
+class Checked(Doubling):
+    """A model that takes what it gets."""
+
+    signatures: ClassVar[Any] = {}
+
+    def check(self, *_: Any) -> None:
+        pass
+
+    def run(self, _: str, inputs: Any, *__: Any) -> dict[str, Array]:
+        return self(inputs)
+
+    def close(self) -> None:
+        pass
+
+
+def test_request_without_rows_is_run_by_itself() -> None:
+    options = BatchingOptions(max_batch_size=8, allowed_batch_sizes=(4, 8))
+    model = Checked()
+    batched = BatchedModel(model, BatchScheduler(options))
+    assert batched.run("s", rows(0), ())["y"].tolist() == []
+    assert model.sizes == [0]
+    runs = [Run(batched, "s", rows(count)) for count in (3, 0)]
+    assert batched.queue_of(runs[0]) is not None
+    assert batched.queue_of(runs[1]) is None
+
+
+def test_inputs_of_another_rank_are_not_padded_to_fit() -> None:
+    batched = BatchedModel(
+        Checked(), BatchScheduler(BatchingOptions(pads_variable_length=True))
+    )
+    keys = {
+        batched.queue_of(Run(batched, "s", {"x": np.zeros(shape, np.float32)}))
+        for shape in ((2, 3), (2, 7), (2, 3, 1))
+    }
+    assert len(keys) == 2
+
+
+def test_timeout_without_measure_is_a_day() -> None:
+    message = apis.BatchingParameters()
+    message.batch_timeout_micros.value = 2**63 - 1
+    options = from_parameters(message, "f")
+    assert options.batch_timeout_s == 86400.0
+    scheduler = BatchScheduler(options)
+    run = Doubling()
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(ask, scheduler, run, rows(1))
+        while not scheduler._queues:
+            threading.Event().wait(0.005)
+        scheduler.hurry()
+        assert waiting.result(TIMEOUT_S) == [0.0]
+
+
+def test_leader_waits_no_longer_than_its_deadline() -> None:
+    scheduler = BatchScheduler(BatchingOptions(batch_timeout_s=3600.0))
+    deadline = time.monotonic() + 0.05
+    with pytest.raises(RequestError) as late:
+        scheduler.run("m", Doubling(), rows(1), deadline)
+    assert late.value.code is Code.DEADLINE_EXCEEDED

@@ -11,6 +11,7 @@ from typing import Any
 
 import grpc
 import hpack
+import numpy as np
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
@@ -21,7 +22,7 @@ from serving.server.grpc_loop_transport import LoopGrpcTransport, _timeout_s
 from serving.server.grpc_options import GrpcOptions
 from serving.server.http2 import END_HEADERS, END_STREAM, PREFACE, frame
 from serving.server.service import ModelServer
-from serving.tensors import to_array
+from serving.tensors import to_array, to_proto
 
 pytestmark = pytest.mark.integration
 TIMEOUT_S = 30.0
@@ -81,6 +82,11 @@ def framed(message: bytes, flag: int = 0) -> bytes:
     return bytes([flag]) + struct.pack(">I", len(message)) + message
 
 
+def zipped(message: bytes) -> bytes:
+    """Compress, without the time: names of tests are made of it."""
+    return gzip.compress(message, mtime=0)
+
+
 class Client:
     """A connection by hand."""
 
@@ -101,7 +107,10 @@ class Client:
         ]
         block = self.encoder.encode(fields)
         self.socket.sendall(frame(1, END_HEADERS, 1, block))
-        self.socket.sendall(frame(0, END_STREAM, 1, body))
+        pieces = [body[at : at + 16384] for at in range(0, len(body), 16384)] or [b""]
+        for piece in pieces[:-1]:
+            self.socket.sendall(frame(0, 0, 1, piece))
+        self.socket.sendall(frame(0, END_STREAM, 1, pieces[-1]))
         found: dict[str, str] = {}
         for kind, flags, payload in self.frames():
             if kind == 1:
@@ -148,7 +157,7 @@ def test_request_by_hand_is_answered(client: Client) -> None:
         (framed(predict(), 1), {}, "13", "without grpc-encoding"),
         (framed(b"no gzip", 1), {"grpc_encoding": "gzip"}, "13", "Cannot inflate"),
         (
-            framed(gzip.compress(predict())[:-4], 1),
+            framed(zipped(predict())[:-4], 1),
             {"grpc_encoding": "gzip"},
             "13",
             "cut off",
@@ -171,7 +180,7 @@ def test_messages_that_are_none(
 
 @pytest.mark.parametrize("name", ["gzip", "deflate"])
 def test_messages_are_inflated(client: Client, name: str) -> None:
-    packed = gzip.compress(predict()) if name == "gzip" else zlib.compress(predict())
+    packed = zipped(predict()) if name == "gzip" else zlib.compress(predict())
     assert client.ask(framed(packed, 1), grpc_encoding=name)["grpc-status"] == "0"
 
 
@@ -243,3 +252,117 @@ def test_watching_health_goes_on_until_the_client_has_enough(
 )
 def test_timeouts_are_read(text: bytes | None, seconds: float | None) -> None:
     assert _timeout_s(text) == (None if seconds is None else pytest.approx(seconds))
+
+
+@pytest.mark.parametrize("digits", [9, 401, 5000])
+def test_timeout_of_too_many_digits_is_none(client: Client, digits: int) -> None:
+    answer = client.ask(framed(predict()), grpc_timeout="1" * digits + "S")
+    assert answer["grpc-status"] == "0"
+
+
+HEALTH = "/grpc.health.v1.Health/Check"
+REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+
+
+@pytest.mark.parametrize("path", [HEALTH, REFLECTION])
+@pytest.mark.parametrize(
+    ("body", "headers", "status"),
+    [
+        (framed(b"\xff"), {}, "13"),
+        (b"", {}, "13"),
+        (framed(b"\n\x00")[:-1], {}, "13"),
+        (framed(b"x", 1), {}, "13"),
+        (framed(zipped(b"\xff"), 1), {"grpc_encoding": "gzip"}, "13"),
+        (framed(zipped(b""), 1), {"grpc_encoding": "gzip"}, "0"),
+        (framed(bytes(5 << 20)), {}, "8"),
+    ],
+)
+def test_side_services_answer_what_is_none_and_the_connection_goes_on(
+    client: Client, path: str, body: bytes, headers: dict[str, str], status: str
+) -> None:
+    answer = client.ask(body, path=path, **headers)
+    assert answer["grpc-status"] == status
+
+
+def test_metadata_that_is_too_large_is_one_requests_fault(
+    transport: LoopGrpcTransport,
+) -> None:
+    with grpc.insecure_channel(f"127.0.0.1:{transport.port}") as channel:
+        call = channel.unary_unary(PREDICT)
+        with pytest.raises(grpc.RpcError) as refused:
+            call(predict(), metadata=[("k", "x" * 70_000)], timeout=TIMEOUT_S)
+        assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert call(predict(), timeout=TIMEOUT_S)
+
+
+def test_watch_of_a_service_that_is_not_known_stays_open(
+    transport: LoopGrpcTransport,
+) -> None:
+    with grpc.insecure_channel(f"127.0.0.1:{transport.port}") as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        request = health_pb2.HealthCheckRequest(service="x")
+        watched = stub.Watch(request, timeout=TIMEOUT_S)
+        unknown = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+        assert next(watched).status == unknown
+        assert watched.is_active()
+        watched.cancel()
+
+
+def reload_with(base_path: Path, name: str = "m") -> bytes:
+    request = apis.ReloadConfigRequest()
+    request.config.model_config_list.config.add(
+        name=name, base_path=str(base_path), model_platform="tensorflow"
+    )
+    content: bytes = request.SerializeToString()
+    return content
+
+
+RELOAD = "/tensorflow.serving.ModelService/HandleReloadConfigRequest"
+
+
+def test_reloads_that_wait_hold_up_no_request_and_no_stop(
+    transport: LoopGrpcTransport, tmp_path: Path
+) -> None:
+    """Many without a deadline, some taken back, and the server is to stop at last."""
+    with grpc.insecure_channel(f"127.0.0.1:{transport.port}") as channel:
+        reload = channel.unary_unary(RELOAD)
+        for _ in range(20):  # so quick that the next might be taken for quick, too
+            reload(reload_with(tmp_path / "m"), timeout=TIMEOUT_S)
+        waiting = [
+            reload.future(reload_with(tmp_path / "missing", f"new-{n}"))
+            for n in range(40)
+        ]
+        for future in waiting[::2]:
+            future.cancel()
+        request = apis.GetModelStatusRequest()
+        request.model_spec.name = "none"
+        status = channel.unary_unary(STATUS)
+        for _ in range(30):
+            with pytest.raises(grpc.RpcError) as answered:
+                status(request.SerializeToString(), timeout=TIMEOUT_S)
+            assert answered.value.code() is grpc.StatusCode.NOT_FOUND
+        transport.server._core.end_waits()
+        transport.stop(TIMEOUT_S)
+        codes = {f.code().name for f in waiting[1::2]}
+    assert codes <= {"CANCELLED", "ABORTED"}
+
+
+def test_large_answer_goes_out_while_the_client_reads_slowly_and_the_server_stops(
+    transport: LoopGrpcTransport,
+) -> None:
+    request = apis.PredictRequest()
+    request.model_spec.name = "m"
+    x = np.ones(8 << 20, np.float32)
+    request.inputs["x"].CopyFrom(to_proto(x, raw=True))
+    options = [("grpc.max_receive_message_length", -1)]
+    address = f"127.0.0.1:{transport.port}"
+    with grpc.insecure_channel(address, options) as channel:
+        call = channel.unary_unary(PREDICT)
+        future = call.future(request.SerializeToString(), timeout=TIMEOUT_S)
+        while not transport.connections or not any(
+            peer.is_busy for peer in transport.connections
+        ):
+            threading.Event().wait(0.005)
+        transport.stop(TIMEOUT_S)
+        response = apis.PredictResponse.FromString(future.result())
+    assert to_array(response.outputs["y"]).shape == (8 << 20,)

@@ -1,5 +1,6 @@
 """HTTP/1.1 over loopback: one connection, its requests, its end."""
 
+import contextlib
 import socket
 import threading
 import time
@@ -184,3 +185,104 @@ def test_pace_remembers_averages_and_not_without_end() -> None:
     for number in range(2 * offload.MAX_KEYS):
         pace.note(str(number), 0.0)
     assert len(pace._averages) <= offload.MAX_KEYS
+
+
+def raw(transport: HttpTransport, *pieces: bytes) -> bytes:
+    """Send pieces, and return all that comes until the server hangs up."""
+    with connect(transport) as connection:
+        for piece in pieces:
+            connection.sendall(piece)
+        connection.settimeout(TIMEOUT_S)
+        return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+UPGRADE = (
+    b"Connection: Upgrade, HTTP2-Settings, close\r\nUpgrade: h2c\r\n"
+    b"HTTP2-Settings: AAMAAABkAAQAAP__\r\n"
+)
+
+
+def test_wish_to_speak_http2_is_answered_in_http1(transport: HttpTransport) -> None:
+    head = b"POST /a HTTP/1.1\r\nContent-Length: 4\r\n" + UPGRADE + b"\r\n"
+    answer = raw(transport, head + b"body")
+    assert answer.count(b"HTTP/1.1 ") == 1
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert answer.endswith(b"POST /a body")
+
+
+def test_connection_of_http10_is_kept_where_both_say_so(
+    transport: HttpTransport,
+) -> None:
+    with connect(transport) as connection:
+        connection.sendall(b"GET /a HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
+        assert b"Connection: keep-alive\r\n" in connection.recv(65536)
+        connection.sendall(b"GET /b HTTP/1.0\r\n\r\n")
+        assert b"Connection: close\r\n" in connection.recv(65536)
+
+
+def test_refusal_comes_after_the_answers_before_it(transport: HttpTransport) -> None:
+    answer = raw(transport, b"GET /a HTTP/1.1\r\n\r\nnonsense\r\n\r\n")
+    first, second = answer.split(b"HTTP/1.1 ")[1:]
+    assert first.endswith(b"GET /a ")
+    assert second.startswith(b"400 ")
+
+
+def test_target_with_a_host_means_its_path(transport: HttpTransport) -> None:
+    answer = raw(
+        transport, b"GET http://x:80/a?b HTTP/1.1\r\nConnection: close\r\n\r\n"
+    )
+    assert answer.endswith(b"GET /a?b ")
+
+
+@pytest.mark.parametrize(
+    ("request_", "text"),
+    [
+        (b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n", b"The URL is longer"),
+        (
+            b"GET /a HTTP/1.1\r\n" + b"X: " + b"a" * (2 << 20) + b"\r\n\r\n",
+            b"The headers are longer",
+        ),
+    ],
+)
+def test_heads_without_measure_are_refused(
+    transport: HttpTransport, request_: bytes, text: bytes
+) -> None:
+    with connect(transport) as connection:
+        with contextlib.suppress(ConnectionError):
+            connection.sendall(request_)
+        content = connection.recv(65536)
+    assert content.startswith(b"HTTP/1.1 400")
+    assert text in content
+
+
+def test_client_that_sends_and_does_not_read_is_not_read_from(
+    transport: HttpTransport,
+) -> None:
+    body = bytes(100_000)
+    request = b"POST /a HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+    with connect(transport) as connection:
+        connection.settimeout(1.0)
+        numbers = iter(range(2000))
+        with contextlib.suppress(TimeoutError):
+            while next(numbers, None) is not None:
+                connection.sendall(request)
+    assert next(numbers, 2000) < 500
+
+
+def test_answer_that_is_on_its_way_is_not_cut_off_by_a_stop(
+    answers: Answers,
+) -> None:
+    transport = HttpTransport(answers, HttpOptions(port=0))
+    transport.start()
+    body = bytes(20 << 20)
+    head = b"POST /a HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(body)
+    with connect(transport) as connection:
+        connection.sendall(head + body)
+        content = connection.recv(1000)
+        stopping = threading.Thread(target=transport.stop, args=(TIMEOUT_S,))
+        stopping.start()
+        size = len(content)
+        while piece := connection.recv(1 << 20):
+            size += len(piece)
+        stopping.join(TIMEOUT_S)
+    assert size > len(body)

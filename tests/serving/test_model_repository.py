@@ -304,3 +304,20 @@ def test_published_version_is_higher_than_any_that_was_there(
         assert version == max(before, default=0) + 1
         assert repository.versions() == [*before, version]
         assert not any(name.startswith(STAGING_PREFIX) for name in names(repository))
+
+
+def test_version_that_cannot_be_looked_at_hides_no_other(
+    repository: ModelRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It fails when it is loaded, where that can be told."""
+    put(repository, "1")
+    put(repository, "2")
+    is_file = Path.is_file
+
+    def refuse(self: Path) -> bool:
+        if self.parent.name == "2":
+            raise PermissionError(13, "Permission denied", str(self))
+        return is_file(self)
+
+    monkeypatch.setattr(Path, "is_file", refuse)
+    assert repository.versions() == [1, 2]

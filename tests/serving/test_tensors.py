@@ -1,6 +1,7 @@
 """TensorProto to arrays and back."""
 
 import contextlib
+import struct
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ from hypothesis.extra import numpy as hnp
 
 from serving import apis
 from serving.errors import RequestError
-from serving.tensors import to_array, to_proto
+from serving.server.rpc import parse_predict
+from serving.tensors import buffers, to_array, to_proto
 
 NUMBERS = st.sampled_from(
     [
@@ -63,6 +65,46 @@ def test_last_value_of_a_short_list_fills_the_shape() -> None:
     assert to_array(tensor).tolist() == [[1.0, 2.0], [2.0, 2.0]]
 
 
+def read(**fields: Any) -> Any:
+    shape = fields.pop("shape")
+    tensor = apis.TensorProto(**fields)
+    for size in shape:
+        tensor.tensor_shape.dim.add(size=size)
+    fast = buffers("TensorProto").FromString(tensor.SerializeToString())
+    assert to_array(fast).tolist() == to_array(tensor).tolist()
+    return to_array(tensor).tolist()
+
+
+def test_tensor_without_values_is_full_of_zeros_and_too_many_are_left_out() -> None:
+    assert read(dtype=1, shape=[3]) == [0.0, 0.0, 0.0]
+    assert read(dtype=7, shape=[2]) == [b"", b""]
+    assert read(dtype=9, shape=[]) == 0
+    assert read(dtype=1, float_val=[1, 2], shape=[1]) == [1.0]
+    assert read(dtype=7, string_val=[b"a", b"b"], shape=[1]) == [b"a"]
+
+
+def test_strings_in_tensor_content_are_sizes_and_then_texts() -> None:
+    long = b"x" * 200
+    content = b"\x01\x00\xc8\x01" + b"a" + long
+    assert read(dtype=7, tensor_content=content, shape=[3]) == [b"a", b"", long]
+
+
+@pytest.mark.parametrize("shape", [[1], [2], [3], [4]])
+def test_values_that_came_one_by_one_keep_their_order(shape: list[int]) -> None:
+    """Field 5 of a TensorProto, float_val: 1 by itself, then 2 and 3 packed."""
+    alone = b"\x2d" + struct.pack("<f", 1.0)
+    packed = b"\x2a\x08" + struct.pack("<ff", 2.0, 3.0)
+    head = apis.TensorProto(dtype=1)
+    for size in shape:
+        head.tensor_shape.dim.add(size=size)
+    tensor = head.SerializeToString() + alone + packed
+    # A map's entry: field 1 is the key, field 2 the value.
+    entry = b"\x0a\x01x\x12" + bytes([len(tensor)]) + tensor
+    request = parse_predict(b"\x12" + bytes([len(entry)]) + entry)
+    expected = [1.0, 2.0, 3.0, 3.0][: shape[0]]
+    assert to_array(request.inputs["x"]).tolist() == expected
+
+
 def refused(text: str, **fields: Any) -> None:
     shape = fields.pop("shape", [])
     tensor = apis.TensorProto(**fields)
@@ -73,10 +115,9 @@ def refused(text: str, **fields: Any) -> None:
 
 
 def test_tensor_that_is_not_whole_is_refused() -> None:
-    refused("holds 2 values, needs 1", dtype=1, float_val=[1, 2], shape=[1])
-    refused("holds 0 values, needs 3", dtype=1, shape=[3])
     refused("holds 3 bytes, needs 4", dtype=1, tensor_content=b"abc", shape=[1])
-    refused("must be in string_val", dtype=7, tensor_content=b"abc", shape=[1])
+    refused("holds 4 bytes, needs 3", dtype=7, tensor_content=b"\2abc", shape=[1])
+    refused("ends in a size", dtype=7, tensor_content=b"\1\xff", shape=[2])
     refused("not fully defined", dtype=1, shape=[-1])
     refused("Unsupported tensor type", dtype=0)
 
