@@ -1,5 +1,7 @@
 """`python -m serving.server` and `tensorflow_model_server`."""
 
+import logging
+import os
 import sys
 
 
@@ -14,7 +16,12 @@ def main() -> int:
             file=sys.stderr,
         )
         return 1
-    return run()
+    code = run()
+    # A load that goes on in TensorFlow would be waited for as long as it takes.
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":
