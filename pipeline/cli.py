@@ -19,6 +19,8 @@ COMMANDS = {
     "serve": "serve the published model over REST and gRPC",
     "predict": "ask the served model about rows of a file",
     "models": "show the published versions, their labels and where they serve",
+    "push": "publish a SavedModel and let the servers take it",
+    "reload": "serve what another config file says",
     "promote": "make a version stable",
     "rollback": "make the version stable that was stable before",
     "retire": "remove a version for good",

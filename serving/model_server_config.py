@@ -212,6 +212,61 @@ def _labels(config: Any) -> dict[str, int]:
     return dict(config.version_labels)
 
 
+def differences(
+    before: Sequence[ModelConfig], after: Sequence[ModelConfig]
+) -> list[str]:
+    """Return what a reload would change, a line each; models that go come first."""
+    old, new = ({config.name: config for config in side} for side in (before, after))
+    lines = [f"- {name}: no longer served" for name in dropped(before, after)]
+    for name, config in new.items():
+        if name not in old:
+            lines.append(f"+ {name}: {config.base_path}, {_described(config)}")
+        elif config != old[name]:
+            lines.extend(
+                f"  {name}: {line}" for line in _model_differences(old[name], config)
+            )
+    return lines
+
+
+def dropped(before: Sequence[ModelConfig], after: Sequence[ModelConfig]) -> list[str]:
+    """Return the models that a reload would no longer serve."""
+    kept = {config.name for config in after}
+    return [config.name for config in before if config.name not in kept]
+
+
+def _model_differences(old: ModelConfig, new: ModelConfig) -> list[str]:
+    lines = []
+    if old.base_path != new.base_path:
+        lines.append(f"base path {old.base_path} → {new.base_path}")
+    if old.policy != new.policy:
+        lines.append(f"{_policy_words(old.policy)} → {_policy_words(new.policy)}")
+    for label in sorted({*old.labels, *new.labels}):
+        versions = [str(c.labels.get(label, "none")) for c in (old, new)]
+        if versions[0] != versions[1]:
+            lines.append(f"label {label} {' → '.join(versions)}")
+    if old.logging != new.logging:
+        lines.append("another request log")
+    return lines
+
+
+def _described(config: ModelConfig) -> str:
+    labels = [f"label {name} {v}" for name, v in sorted(config.labels.items())]
+    return ", ".join([_policy_words(config.policy), *labels])
+
+
+def _policy_words(policy: Policy) -> str:
+    match policy:
+        case All():
+            return "all versions"
+        case Specific(versions):
+            return f"versions {', '.join(map(str, versions))}"
+        case Latest(num_versions):
+            newest = "the newest version"
+            return (
+                newest if num_versions == 1 else f"the newest {num_versions} versions"
+            )
+
+
 def to_text(models: Sequence[ModelConfig]) -> str:
     """Write a ModelServerConfig; the same models give the same text."""
     message = apis.ModelServerConfig()

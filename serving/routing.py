@@ -27,6 +27,7 @@ from serving.model_server_config import (
     ModelConfig,
     Policy,
     Specific,
+    dropped,
     read_models,
     to_text,
 )
@@ -140,11 +141,16 @@ class Routes:
         return read_models(self.file) if self.file.exists() else []
 
     def current(self) -> ModelConfig:
-        """Return the model's config; without one, what a server serves by itself."""
+        """Return the model's config; without one, what a server serves by itself.
+
+        The versions lie where this repository is, whatever the file says: it may have
+        been moved with its project.
+        """
+        folder = self._base_path.absolute() / self._model
         for config in self.models():
             if config.name == self._model:
-                return config
-        return ModelConfig(self._model, self._base_path.absolute() / self._model)
+                return replace(config, base_path=folder)
+        return ModelConfig(self._model, folder)
 
     def serving(self) -> list[int]:
         """Return the versions that the config lists."""
@@ -183,6 +189,8 @@ class Routes:
     def pin(self) -> None:
         """Make the newest version that can be served stable, where none is yet."""
         if self.stable() is not None:
+            if self.current() not in self.models():
+                self._apply(self.current(), RESTORE_TIMEOUT_S)
             return
         entries = self.repository.entries()
         good = [e.version for e in entries if e.version is not None and not e.problem]
@@ -231,6 +239,33 @@ class Routes:
                 self._restore(before)
                 raise
 
+    def replace(
+        self, models: Sequence[ModelConfig], timeout_s: float, *, prune: bool
+    ) -> None:
+        """Serve these models and no others.
+
+        Args:
+            models: All that is to be served.
+            timeout_s: How long the servers may take.
+            prune: Whether models may go that are served now.
+
+        Raises:
+            RoutingError: A model would go, or a server refused it; what held holds.
+        """
+        with self._locked():
+            before = self.models()
+            gone = dropped(before, models)
+            if gone and not prune:
+                raise RoutingError(
+                    f"{self.file}: the new config leaves out {', '.join(gone)}, which "
+                    "would no longer be served; --prune lets it"
+                )
+            try:
+                self._tell(models, timeout_s)
+            except ServingError:
+                self._restore(before)
+                raise
+
     def _take_steps(self, goal: Goal, timeout_s: float) -> None:
         deadline = self._clock() + timeout_s
         pause = threading.Event()
@@ -272,7 +307,9 @@ class Routes:
         In this order: a server that reads the file by itself must not go back.
         """
         others = [c for c in self.models() if c.name != config.name]
-        models = sorted([*others, config], key=lambda c: c.name)
+        self._tell(sorted([*others, config], key=lambda c: c.name), timeout_s)
+
+    def _tell(self, models: Sequence[ModelConfig], timeout_s: float) -> None:
         write(self.file, to_text(models))
         for address, server in self.servers.items():
             try:

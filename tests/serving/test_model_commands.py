@@ -254,3 +254,64 @@ def test_status_warns_where_a_push_would_move_traffic(
         assert main(["status", "--address", address]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "requests that ask for no version get 2, not the stable 1" in shown
+
+
+def test_push_by_hand_is_taken_by_the_server_that_runs(
+    project: Project, capsys: pytest.CaptureFixture[str], conformance: Path
+) -> None:
+    project.publish()
+    other = conformance / "models" / "half_plus_three" / "00000123"
+    with project.serving():
+        assert main(["push", str(other)]) == 1
+        assert "clients of the version before would break" in capsys.readouterr().err
+        assert main(["push", "--allow-breaking", str(other)]) == 0
+        said = capsys.readouterr().out
+        assert said.startswith("version 2 of half\n")
+        assert f"AVAILABLE on 127.0.0.1:{project.ports[0]}" in said
+        assert project.unlabelled() == 1
+    assert main(["push", str(project.folder / "nothing")]) == 1
+    assert "saved_model.pb is missing" in capsys.readouterr().err
+
+
+def test_reload_shows_its_difference_and_drops_no_model_unasked(
+    project: Project, capsys: pytest.CaptureFixture[str], conformance: Path
+) -> None:
+    project.publish()
+    models_folder = conformance / "models"
+    entry = (
+        'config { name: "NAME" base_path: "PATH" model_platform: "tensorflow" MORE }'
+    )
+
+    def write(*models: tuple[str, Path, str]) -> str:
+        entries = [
+            entry.replace("NAME", name).replace("PATH", str(path)).replace("MORE", more)
+            for name, path, more in models
+        ]
+        file = project.folder / "new.config"
+        file.write_text(f"model_config_list {{ {' '.join(entries)} }}")
+        return str(file)
+
+    half = ("half", project.repository.folder, "")
+    three = ("three", models_folder / "half_plus_three", "")
+    stable = 'version_labels { key: "stable" value: 1 }'
+    with project.serving():
+        assert main(["reload", write((*half[:2], stable), three)]) == 0
+        said = capsys.readouterr().out
+        assert "+ three: " in said
+        assert "half: versions 1 → the newest version" in said
+        assert main(["reload", write(half)]) == 1
+        printed = capsys.readouterr()
+        assert "- three: no longer served" in printed.out
+        assert "half: label stable 1 → none" in printed.out
+        assert "leaves out three, which would no longer be served" in printed.err
+        client = connect("grpc", f"127.0.0.1:{project.ports[0]}", "three")
+        assert client.status(5.0)[0].state == "AVAILABLE"
+        assert main(["reload", "--dry-run", write(half)]) == 0
+        assert client.status(5.0)[0].state == "AVAILABLE"
+        assert main(["reload", "--prune", write(half)]) == 0
+        with pytest.raises(ClientError, match="Could not find"):
+            client.status(5.0)
+        client.close()
+    capsys.readouterr()
+    assert main(["reload", write(half, half)]) == 1
+    assert "multiple times" in capsys.readouterr().err

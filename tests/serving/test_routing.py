@@ -272,3 +272,15 @@ def test_killed_at_any_step_the_next_move_goes_on(
         assert server.serving[server.labels[STABLE]] == "AVAILABLE"
     routes.promote(3, TIMEOUT_S)
     assert server.labels == at(base_path)[1] == {STABLE: 3}
+
+
+def test_repository_that_was_moved_is_served_where_it_is(base_path: Path) -> None:
+    publish(base_path, "a", "b")
+    routes = Routes(base_path, "m", {})
+    routes.take(1, TIMEOUT_S)
+    moved = base_path.with_name("moved")
+    base_path.rename(moved)
+    Routes(moved, "m", {}).pin()
+    (config,) = read_models(moved / "models.config")
+    assert config.base_path == moved / "m"
+    assert config.labels == {STABLE: 1}
