@@ -121,6 +121,7 @@ class _ModelSteps:
             model=trainer.outputs["model"],
             model_blessing=evaluator.outputs["blessing"],
             evaluation=evaluator.outputs["evaluation"],
+            examples=data.examples,
             settings=settings.push.model_dump_json(),
             servers=json.dumps(settings.serving.servers),
             timeout_s=settings.serving.change_timeout_s,

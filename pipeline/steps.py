@@ -39,7 +39,9 @@ TRAINER = Step("Trainer", ("Transform",), "components.trainer.component")
 EVALUATOR = Step(
     "Evaluator", ("ExampleGen", "Trainer"), "components.evaluator.component"
 )
-PUSHER = Step("Pusher", ("Trainer", "Evaluator"), "components.pusher.component")
+PUSHER = Step(
+    "Pusher", ("ExampleGen", "Trainer", "Evaluator"), "components.pusher.component"
+)
 
 STEPS = (
     EXAMPLE_GEN,

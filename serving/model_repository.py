@@ -13,12 +13,11 @@
 
 import contextlib
 import fcntl
-import hashlib
 import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -161,13 +160,23 @@ class ModelRepository:
 
     # Writing.
 
-    def publish(self, source: Path, origin: Origin = UNKNOWN) -> Published:
+    def publish(
+        self,
+        source: Path,
+        origin: Origin = UNKNOWN,
+        complete: Callable[[Path], None] = lambda _: None,
+    ) -> Published:
         """Copy a SavedModel into the repository, unless a version holds the same.
 
         Numbers only grow and never come from the clock. Readers see the whole version
         or none: it is staged beside its place, flushed to disk and renamed. Whoever is
         killed meanwhile leaves a folder that is no version, and the next one that
         publishes removes it.
+
+        Args:
+            source: The SavedModel.
+            origin: Where it comes from.
+            complete: Adds files to a copy of it, before that is looked at.
 
         Raises:
             RepositoryError: No server could serve the source, or the folder cannot be
@@ -176,7 +185,9 @@ class ModelRepository:
         signatures = check_servable(source)
         created = origin.created or time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         with self._staging() as staging:
-            files = copy(source, staging)
+            copy(source, staging)
+            complete(staging)
+            files = settle(staging)
             with self._locked():
                 same = self._holder_of(manifests.digest_of(files))
                 if same is not None:
@@ -391,41 +402,37 @@ def _is_held(folder: Path) -> bool:
     return False
 
 
-def copy(source: Path, target: Path) -> dict[str, FileEntry]:
-    """Copy a version's files to the disk, for good; return them with their digests.
+def copy(source: Path, target: Path) -> None:
+    """Copy a version's files, without the manifest of another version.
 
-    Links are followed; every user may read the copy, whatever the source allows.
+    Links are followed.
+
+    Raises:
+        OSError: A file cannot be read or written.
+    """
+    shutil.copytree(source, target, dirs_exist_ok=True, copy_function=shutil.copyfile)
+    for name in (MANIFEST_FILE, manifests.SIGNATURE_FILE):
+        (target / name).unlink(missing_ok=True)
+
+
+def settle(target: Path) -> dict[str, FileEntry]:
+    """Bring a version's files to the disk, for good; return them with their digests.
+
+    Every user may read them, whatever the source allowed.
 
     Raises:
         OSError: A file cannot be read or written.
     """
     files: dict[str, FileEntry] = {}
-
-    def copy_file(original: str, destination: str) -> None:
-        name = Path(destination).relative_to(target).as_posix()
-        files[name] = _copy_file(Path(original), Path(destination))
-
-    shutil.copytree(source, target, dirs_exist_ok=True, copy_function=copy_file)
-    for name in (MANIFEST_FILE, manifests.SIGNATURE_FILE):
-        if files.pop(name, None) is not None:
-            (target / name).unlink()
+    for name in manifests.paths(target):
+        file = target / name
+        file.chmod(FILE_MODE)
+        flush(file)
+        files[name] = manifests.measure(file)
     for folder, _, _ in os.walk(target):
         Path(folder).chmod(FOLDER_MODE)
         flush(Path(folder))
     return files
-
-
-def _copy_file(source: Path, target: Path) -> FileEntry:
-    digest, size = hashlib.sha256(), 0
-    with source.open("rb") as original, target.open("xb") as copied:
-        while chunk := original.read(manifests.CHUNK_BYTES):
-            digest.update(chunk)
-            size += len(chunk)
-            copied.write(chunk)
-        copied.flush()
-        os.fchmod(copied.fileno(), FILE_MODE)
-        os.fsync(copied.fileno())
-    return FileEntry(size, digest.hexdigest())
 
 
 def write(file: Path, text: str) -> None:

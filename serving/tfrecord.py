@@ -11,7 +11,7 @@ See tensorflow/core/lib/io/record_writer.h.
 
 import struct
 from collections.abc import Iterator
-from typing import IO
+from typing import Protocol
 
 import google_crc32c
 
@@ -20,6 +20,13 @@ from serving.errors import ServingError
 _HEADER = struct.Struct("<QI")
 _FOOTER = struct.Struct("<I")
 _MASK_DELTA = 0xA282EAD8
+
+
+class Source(Protocol):
+    """A file, or what reads like one."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return so many bytes, or what is left."""
 
 
 class RecordError(ServingError):
@@ -40,7 +47,7 @@ def encode(data: bytes) -> bytes:
     )
 
 
-def read(file: IO[bytes]) -> Iterator[bytes]:
+def read(file: Source) -> Iterator[bytes]:
     """Yield the records of a file.
 
     Raises:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from components.errors import PushError
 from components.pusher.config import PushSettings
+from serving import warm_up_requests
 from serving.client.grpc_client import GrpcClient
 from serving.errors import RepositoryError, ServingError
 from serving.model_repository import Origin
@@ -27,7 +28,8 @@ class Pushed:
     problem: str = ""
     """Why a server has not; it is then published, not pushed."""
     changes: tuple[str, ...] = ()
-    """What clients could notice, compared with the version before."""
+    """What clients could notice, compared with the version before, and what is not
+    warmed up."""
 
 
 def push(
@@ -36,6 +38,7 @@ def push(
     servers: Sequence[str],
     timeout_s: float,
     origin: Origin,
+    examples: Sequence[bytes] = (),
 ) -> Pushed:
     """Publish a SavedModel and let the servers take it.
 
@@ -47,6 +50,7 @@ def push(
         servers: gRPC addresses; none: whoever starts later takes it from the config.
         timeout_s: How long they may take.
         origin: Where it comes from.
+        examples: Raw tf.Examples, of which warm-up requests are made.
 
     Raises:
         PushError: It cannot be published, or would break what clients rely on.
@@ -61,7 +65,12 @@ def push(
                     f"{'; '.join(broken)}; set push.allow_breaking to push it all the "
                     "same"
                 )
-            published = routes.repository.publish(source, origin)
+            notes: list[str] = []
+
+            def warm_up(copy: Path) -> None:
+                notes.extend(add_warm_up(copy, settings, examples))
+
+            published = routes.repository.publish(source, origin, warm_up)
         except ServingError as error:
             raise PushError(f"push: {error}") from error
         problem = _take(routes, published.version, timeout_s)
@@ -70,7 +79,27 @@ def push(
         published.is_new,
         () if problem else tuple(servers),
         problem,
-        tuple(map(str, changes)),
+        (*map(str, changes), *notes),
+    )
+
+
+def add_warm_up(
+    version: Path, settings: PushSettings, examples: Sequence[bytes]
+) -> list[str]:
+    """Add warm-up requests to a model that has none of its own; return notes.
+
+    Raises:
+        RepositoryError: It is no SavedModel that can be served.
+    """
+    file = version / warm_up_requests.FILE
+    if not (examples and settings.warm_up_batch_sizes) or file.exists():
+        return []
+    return warm_up_requests.write(
+        file,
+        settings.model,
+        check_servable(version),
+        examples,
+        settings.warm_up_batch_sizes,
     )
 
 

@@ -31,6 +31,8 @@ SERVING_FOR_COMPONENTS = (
     "serving.saved_model",
     "serving.settings",
     "serving.signature_contract",
+    "serving.tfrecord",
+    "serving.warm_up_requests",
 )
 MAX_LINES = 600
 NAMES_THAT_SAY_NOTHING = ("utils", "util", "common", "misc")
