@@ -20,7 +20,9 @@ from pipeline.metadata import History
 from pipeline.runners.local import run_pipeline
 from pipeline.runners.record import RunRecord, StepRecord
 from pipeline.runners.words import unblessed_words
+from serving import apis, tfrecord
 from serving.model_repository import ModelRepository
+from serving.warm_up_requests import FILE
 
 pytestmark = pytest.mark.e2e
 DATA = Path(__file__).parents[1] / "data" / "flights" / "flights.csv"
@@ -135,6 +137,24 @@ def test_a_first_run_goes_from_a_file_to_a_published_version(project: Path) -> N
     counts = record.step("ExampleGen").summary
     assert counts["num_rows"] == 444
     assert ModelRepository(project / "models", "small").versions() == [1]
+
+
+def test_a_version_tells_its_run_and_brings_requests_to_warm_it_up(
+    project: Path,
+) -> None:
+    repository = ModelRepository(project / "models", "small")
+    manifest = repository.manifest(1)
+    assert manifest is not None
+    runs = {path.name for path in (project / ".taxiway" / "runs").iterdir()}
+    assert manifest.run in runs
+    assert 0 < manifest.facts["metrics"]["auc"] <= 1
+    signatures = {"serving_default", "serving_columns"}
+    assert signatures <= manifest.signatures.keys()
+    assert repository.verify(1) == []
+    with (repository.path(1) / FILE).open("rb") as records:
+        logs = [apis.PredictionLog.FromString(r) for r in tfrecord.read(records)]
+    asked = {log.predict_log.request.model_spec.signature_name for log in logs}
+    assert signatures <= asked
 
 
 def test_a_second_run_does_no_work_and_pushes_nothing(project: Path) -> None:
