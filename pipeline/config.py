@@ -213,9 +213,27 @@ def _validate(
     wrong = list(_contradictions(settings))
     if wrong:
         raise _refusal(wrong, document, file)
-    base_path = file.parent / settings.push.base_path.expanduser()
-    push = settings.push.model_copy(update={"base_path": base_path})
-    return settings.model_copy(update={"push": push})
+    return _with_paths(settings, file.parent)
+
+
+def _with_paths(settings: ProjectSettings, folder: Path) -> ProjectSettings:
+    """Return settings whose paths are relative to no working folder."""
+
+    def located(path: Path | None) -> Path | None:
+        return None if path is None else folder / path.expanduser()
+
+    push, serving = settings.push, settings.serving
+    places = {
+        "base_path": located(push.base_path),
+        "signing_key": located(push.signing_key),
+    }
+    key = {"public_key": located(serving.public_key)}
+    return settings.model_copy(
+        update={
+            "push": push.model_copy(update=places),
+            "serving": serving.model_copy(update=key),
+        }
+    )
 
 
 def _refusal(

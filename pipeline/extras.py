@@ -11,6 +11,7 @@ GLIBC_SENTENCE = (
 EXTRAS = {
     "serving": (
         "tensorflow",
+        "cryptography",
         "google_crc32c",
         "grpc_health",
         "grpc_reflection",

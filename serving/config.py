@@ -1,5 +1,6 @@
 """Settings of the model server."""
 
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
@@ -21,6 +22,9 @@ class ServingSettings(Settings):
     """Port of the gRPC API; 0 takes any free one."""
     poll_interval_s: Annotated[float, Field(gt=0)] = 1.0
     """How often the model repository is looked at, in seconds."""
+    public_key: Path | None = None
+    """File with a public key of Ed25519 in PEM: only versions that it vouches for are
+    loaded; none: all are."""
     servers: tuple[Address, ...] = ()
     """gRPC addresses, `host:port`, of the servers that must take every change of
     versions and labels; when left out, the one that `taxiway serve` starts is told if

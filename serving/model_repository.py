@@ -27,6 +27,7 @@ from serving.errors import RepositoryError
 from serving.locks import LockTimeoutError, exclusive
 from serving.manifest import MANIFEST_FILE, FileEntry, Manifest, read_manifest
 from serving.saved_model import SAVED_MODEL_FILE, check_servable
+from serving.signing import Signer
 
 LOCK_FILE = ".lock"
 LAST_VERSION_FILE = ".last_version"
@@ -74,17 +75,23 @@ class ModelRepository:
     """One model's versions under a base path."""
 
     def __init__(
-        self, base_path: Path, model: str, *, lock_timeout_s: float = LOCK_TIMEOUT_S
+        self,
+        base_path: Path,
+        model: str,
+        *,
+        sign: Signer | None = None,
+        lock_timeout_s: float = LOCK_TIMEOUT_S,
     ) -> None:
         """Look at a folder, which need not be there yet.
 
         Args:
             base_path: Folder of all models.
             model: Name of this one.
+            sign: Signs the manifests of what is published; None: they are not signed.
             lock_timeout_s: How long to wait for others that change it.
         """
         self._folder, self._model = base_path / model, model
-        self._lock_timeout_s = lock_timeout_s
+        self._sign, self._lock_timeout_s = sign, lock_timeout_s
 
     @property
     def folder(self) -> Path:
@@ -255,6 +262,9 @@ class ModelRepository:
             write(self._folder / LAST_VERSION_FILE, f"{version}\n")
             text = replace(draft, version=version).to_json()
             write(staging / MANIFEST_FILE, text)
+            if self._sign is not None:
+                signature = self._sign(text.encode())
+                write(staging / manifests.SIGNATURE_FILE, signature)
             try:
                 # Fails on a folder that is not empty: somebody copied one by hand.
                 staging.rename(self._folder / str(version))

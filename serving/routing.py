@@ -31,6 +31,7 @@ from serving.model_server_config import (
     read_models,
     to_text,
 )
+from serving.signing import Signer
 
 CONFIG_FILE = "models.config"
 LOCK_FILE = ".routes.lock"
@@ -110,6 +111,7 @@ class Routes:
         base_path: Path,
         model: str,
         servers: Mapping[str, Server],
+        sign: Signer | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Begin where the config file says.
@@ -118,12 +120,13 @@ class Routes:
             base_path: Folder of all models.
             model: Whose routes.
             servers: By address; what they refuse or do not load stops a move.
+            sign: Signs what is published.
             clock: Seconds.
         """
         self._base_path, self._model, self.servers = base_path, model, servers
         self._clock = clock
         self.file = base_path / CONFIG_FILE
-        self.repository = ModelRepository(base_path, model)
+        self.repository = ModelRepository(base_path, model, sign=sign)
 
     @property
     def addresses(self) -> list[str]:

@@ -22,6 +22,9 @@ class PushSettings(Settings):
     """Rows of the warm-up requests that are made of the eval split, for every signature
     that it can feed; servers replay them at each load. None: `[]`. A model that brings
     requests of its own keeps them."""
+    signing_key: Path | None = None
+    """File with a private key of Ed25519 in PEM that signs what is published; servers
+    with its public key (`serving.public_key`) load nothing else."""
     allow_breaking: bool = False
     """Push a model even if clients of the stable version would break: an input that was
     renamed, a type or shape that is another, a signature that is gone."""

@@ -14,6 +14,7 @@ from serving.model_repository import Origin
 from serving.routing import Routes
 from serving.saved_model import check_servable
 from serving.signature_contract import Change, compare, compare_vocabularies
+from serving.signing import Signer, signer
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,11 @@ def push(
     Raises:
         PushError: It cannot be published, or would break what clients rely on.
     """
-    with _routes(settings, servers) as routes:
+    try:
+        sign = signer(settings.signing_key) if settings.signing_key else None
+    except ServingError as error:
+        raise PushError(f"push.signing_key: {error}") from error
+    with _routes(settings, servers, sign) as routes:
         try:
             changes = compare_with_stable(source, routes)
             broken = [str(change) for change in changes if change.breaks]
@@ -104,10 +109,12 @@ def add_warm_up(
 
 
 @contextmanager
-def _routes(settings: PushSettings, servers: Sequence[str]) -> Iterator[Routes]:
+def _routes(
+    settings: PushSettings, servers: Sequence[str], sign: Signer | None
+) -> Iterator[Routes]:
     clients = {address: GrpcClient(address, settings.model) for address in servers}
     try:
-        yield Routes(settings.base_path, settings.model, clients)
+        yield Routes(settings.base_path, settings.model, clients, sign)
     finally:
         for client in clients.values():
             client.close()

@@ -80,6 +80,7 @@ def to_options(
         models=tuple(models) or (ModelConfig(model, base_path.absolute() / model),),
         config_file=file,
         config_poll_interval_s=serving.poll_interval_s,
+        public_key=serving.public_key,
         core=CoreOptions(poll_interval_s=serving.poll_interval_s, default_label=STABLE),
         grpc=GrpcOptions(host=serving.host, port=serving.grpc_port),
         http=HttpOptions(host=serving.host, port=serving.rest_port),

@@ -5,6 +5,7 @@ import argparse
 from pipeline.config import load_settings
 from serving.errors import RepositoryError
 from serving.model_repository import ModelRepository
+from serving.signing import check_signed
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,6 +27,8 @@ def run(args: argparse.Namespace) -> int:
     for version in versions:
         try:
             faults = repository.verify(version)
+            if settings.serving.public_key is not None and not faults:
+                check_signed(repository.path(version), settings.serving.public_key)
         except RepositoryError as error:
             faults = [str(error)]
         is_whole = is_whole and not faults

@@ -103,6 +103,7 @@ OWN_FLAGS = (
     Flag("grpc_transport", "loop", "what speaks gRPC: loop, or grpcio, slower"),
     Flag("log_format", "text", "lines of the log: text or json"),
     Flag("may_be_empty", False, "open the ports before every model serves"),
+    Flag("manifest_public_key_file", "", "load only what this key has signed"),
     Flag("default_version_label", "", "what requests without version and label mean"),
 )
 _BY_NAME = {flag.name: flag for flag in (*FLAGS, *OWN_FLAGS)}
@@ -184,6 +185,7 @@ def to_options(flags: Mapping[str, Any]) -> ServerOptions:
         must_serve=not flags["may_be_empty"],
         core=_core(flags),
         session=_session(flags),
+        public_key=_public_key(flags),
         warm_up=WarmUpOptions(
             flags["enable_model_warmup"], flags["num_request_iterations_for_warmup"]
         ),
@@ -308,6 +310,12 @@ def _http(flags: Mapping[str, Any]) -> HttpOptions | None:
         num_threads=flags["rest_api_num_threads"],
         max_in_flight=flags["max_in_flight"],
     )
+
+
+def _public_key(flags: Mapping[str, Any]) -> Path | None:
+    if not flags["manifest_public_key_file"]:
+        return None
+    return Path(flags["manifest_public_key_file"])
 
 
 def _metrics_path(flags: Mapping[str, Any]) -> str | None:

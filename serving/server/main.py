@@ -13,7 +13,13 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from serving.errors import Code, RequestError, ServerError, TaxiwayError
+from serving.errors import (
+    Code,
+    RepositoryError,
+    RequestError,
+    ServerError,
+    TaxiwayError,
+)
 from serving.model_server_config import ModelConfig, read_models
 from serving.server import flags
 from serving.server.batching import BatchedModel, BatchScheduler
@@ -30,6 +36,7 @@ from serving.server.rest import RestApi
 from serving.server.service import ModelServer
 from serving.server.versions import Model
 from serving.server.warmup import warm_up
+from serving.signing import check_signed
 
 log = logging.getLogger(__name__)
 GRACE_S = 10.0
@@ -69,6 +76,11 @@ class Loader:
             self._scheduler.hurry()
 
     def _load(self, path: Path) -> Model:
+        if self._options.public_key is not None:
+            try:
+                check_signed(path, self._options.public_key)
+            except RepositoryError as error:
+                raise RequestError(Code.PERMISSION_DENIED, str(error)) from error
         model = LoadedModel(path, self._options.session)
         started = time.monotonic()
         try:

@@ -26,6 +26,8 @@ class ServerOptions:
     """Open no port before every model serves, and end if one cannot, as the original."""
     core: CoreOptions = field(default_factory=CoreOptions)
     session: SessionOptions = field(default_factory=SessionOptions)
+    public_key: Path | None = None
+    """Load only versions that this key has signed."""
     warm_up: WarmUpOptions = field(default_factory=WarmUpOptions)
     batching: BatchingOptions | None = None
     """None: every request is run by itself."""

@@ -31,6 +31,7 @@ SERVING_FOR_COMPONENTS = (
     "serving.saved_model",
     "serving.settings",
     "serving.signature_contract",
+    "serving.signing",
     "serving.tfrecord",
     "serving.warm_up_requests",
 )
