@@ -19,6 +19,8 @@ SERVE_TAG = "serve"
 ASSETS = "assets"
 VARIABLES_INDEX = "variables/variables.index"
 INIT_OP = "__saved_model_init_op"
+CLASSIFY = "tensorflow/serving/classify"
+REGRESS = "tensorflow/serving/regress"
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from serving.errors import RepositoryError
 from serving.saved_model import ASSETS, Signature, TensorSpec
 
 ANY = -1
+TAKES, GIVES = "takes", "gives"
 
 
 @dataclass(frozen=True)
@@ -54,14 +55,13 @@ def _compare_signature(
         yield Change(f"signature {name}", what, breaks=True)
     yield from _compare_names(name, "input", before.inputs, after.inputs)
     yield from _compare_names(name, "output", before.outputs, after.outputs)
-    for key in before.inputs.keys() & after.inputs.keys():
-        yield from _compare_input(
-            f"{name}: input {key}", before.inputs[key], after.inputs[key]
-        )
-    for key in before.outputs.keys() & after.outputs.keys():
-        yield from _compare_output(
-            f"{name}: output {key}", before.outputs[key], after.outputs[key]
-        )
+    for key in sorted(before.inputs.keys() & after.inputs.keys()):
+        where, specs = f"{name}: input {key}", (before.inputs[key], after.inputs[key])
+        yield from _compare_spec(where, TAKES, *specs)
+    for key in sorted(before.outputs.keys() & after.outputs.keys()):
+        where = f"{name}: output {key}"
+        specs = before.outputs[key], after.outputs[key]
+        yield from _compare_spec(where, GIVES, *specs)
 
 
 def _compare_names(
@@ -83,22 +83,15 @@ def _compare_names(
         yield Change(f"{name}: {kind} {key}", what, breaks=kind == "input")
 
 
-def _compare_input(
-    where: str, before: TensorSpec, after: TensorSpec
+def _compare_spec(
+    where: str, verb: str, before: TensorSpec, after: TensorSpec
 ) -> Iterator[Change]:
-    if before != after:
-        same_dtype = before.dtype == after.dtype
-        breaks = not (same_dtype and _takes_all(after.shape, before.shape))
-        yield Change(where, f"takes {after}, before: {before}", breaks=breaks)
-
-
-def _compare_output(
-    where: str, before: TensorSpec, after: TensorSpec
-) -> Iterator[Change]:
-    if before != after:
-        same_dtype = before.dtype == after.dtype
-        breaks = not (same_dtype and _takes_all(before.shape, after.shape))
-        yield Change(where, f"gives {after}, before: {before}", breaks=breaks)
+    if before == after:
+        return
+    # A request must still be taken; an answer must be one of those known before.
+    wider, narrower = (after, before) if verb == TAKES else (before, after)
+    fits = before.dtype == after.dtype and _takes_all(wider.shape, narrower.shape)
+    yield Change(where, f"{verb} {after}, before: {before}", breaks=not fits)
 
 
 def _takes_all(wider: tuple[int, ...] | None, narrower: tuple[int, ...] | None) -> bool:

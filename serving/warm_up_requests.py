@@ -13,14 +13,12 @@ import numpy as np
 
 from serving import apis, tfrecord
 from serving.rows import MISSING_INT
-from serving.saved_model import Signature, TensorSpec
+from serving.saved_model import CLASSIFY, REGRESS, Signature, TensorSpec
 from serving.tensors import DT_STRING, DTYPE_ENUMS, Array, numpy_dtype, to_proto
 
 FILE = Path("assets.extra", "tf_serving_warmup_requests")
 # More is refused by servers.
 MAX_RECORDS = 1000
-CLASSIFY = "tensorflow/serving/classify"
-REGRESS = "tensorflow/serving/regress"
 Features = Mapping[str, Any]
 
 

@@ -11,11 +11,10 @@ import numpy as np
 
 from serving import apis
 from serving.errors import Code, RequestError, invalid_argument
+from serving.saved_model import CLASSIFY, REGRESS
 from serving.server.versions import Model
 from serving.tensors import Array, dtype_name, enum_of
 
-CLASSIFY = "tensorflow/serving/classify"
-REGRESS = "tensorflow/serving/regress"
 INPUTS = "inputs"
 CLASSES, SCORES = "classes", "scores"
 OUTPUTS = "outputs"

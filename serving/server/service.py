@@ -7,10 +7,10 @@ from typing import Any
 
 from serving import apis, model_server_config
 from serving.errors import Code, RequestError, invalid_argument
+from serving.saved_model import CLASSIFY
 from serving.server import inference
 from serving.server.call import Call, Clock
 from serving.server.core import ServerCore
-from serving.server.inference import CLASSIFY
 from serving.server.metrics import Metrics
 from serving.server.request_log import RequestLogs
 from serving.server.steps import Outputs, Run, Steps

@@ -12,13 +12,12 @@ from google.protobuf.message import DecodeError
 
 from serving import apis, tfrecord
 from serving.errors import Code, RequestError
+from serving.saved_model import CLASSIFY, REGRESS
 from serving.server import inference
-from serving.server.inference import CLASSIFY
 from serving.server.versions import Model
 from serving.tensors import to_array
+from serving.warm_up_requests import FILE, MAX_RECORDS
 
-FILE = Path("assets.extra", "tf_serving_warmup_requests")
-MAX_RECORDS = 1000
 DEFAULT_SIGNATURE = "serving_default"
 
 
@@ -84,7 +83,7 @@ def _replay(model: Model, log: Any) -> None:
         case "classify_log":
             _infer(model, CLASSIFY, log.classify_log.request)
         case "regress_log":
-            _infer(model, inference.REGRESS, log.regress_log.request)
+            _infer(model, REGRESS, log.regress_log.request)
         case "multi_inference_log":
             request = log.multi_inference_log.request
             inference.check_tasks(request.tasks)
