@@ -7,7 +7,7 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from typing import Any
@@ -295,7 +295,7 @@ class _Connection(asyncio.Protocol):
             waiting = self._waiting.popleft()
             request = waiting.request
             if request is None:
-                self._end(waiting.refusal)
+                self._end(waiting)
                 return
             self._is_busy = True
             steps = owner.steps(request)
@@ -348,8 +348,8 @@ class _Connection(asyncio.Protocol):
         self._waiting.append(_Waiting(None, keeps_alive=False, refusal=refusal))
         self._next()
 
-    def _end(self, refusal: HttpResponse) -> None:
-        self._write(refusal, "close")
+    def _end(self, waiting: "_Waiting") -> None:
+        self._write(waiting.refusal or overloaded(), "close")
         self._waiting.clear()
         self._transport.close()
 
@@ -362,4 +362,4 @@ class _Waiting:
     keeps_alive: bool
     is_old: bool = False
     """Whether it is of HTTP/1.0, where who keeps a connection says so."""
-    refusal: HttpResponse = field(default_factory=overloaded)
+    refusal: HttpResponse | None = None
