@@ -152,8 +152,7 @@ class ModelRepository:
             (f for f in self._entries() if parse_version(f.name) == version), None
         )
         if folder is None:
-            self.path(version)
-            raise RepositoryError(f"{self._folder}: no version {version}")
+            folder = self.path(version)  # says which there are
         manifest = read_manifest(folder)
         if manifest is None:
             return ["it has no manifest: it was not published by Taxiway"]

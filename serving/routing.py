@@ -191,14 +191,22 @@ class Routes:
 
     def pin(self) -> None:
         """Make the newest version that can be served stable, where none is yet."""
-        if self.stable() is not None:
-            if self.current() not in self.models():
+        if self._is_pinned():
+            return  # nothing is to be written, nor may it be where a mount is read-only
+        with self._locked():
+            if self.stable() is not None:
                 self._apply(self.current(), RESTORE_TIMEOUT_S)
-            return
+            elif good := self._servable():
+                self._take(max(good), RESTORE_TIMEOUT_S)
+
+    def _is_pinned(self) -> bool:
+        if self.stable() is None:
+            return not self._servable()
+        return self.current() in self.models()
+
+    def _servable(self) -> list[int]:
         entries = self.repository.entries()
-        good = [e.version for e in entries if e.version is not None and not e.problem]
-        if good:
-            self.take(max(good), RESTORE_TIMEOUT_S)
+        return [e.version for e in entries if e.version is not None and not e.problem]
 
     def take(self, version: int, timeout_s: float) -> None:
         """Serve a version beside the others; the first one becomes stable.
@@ -208,12 +216,17 @@ class Routes:
         Raises:
             RoutingError: A server did not take it; what held before holds.
         """
+        with self._locked():
+            self._take(version, timeout_s)
+
+    def _take(self, version: int, timeout_s: float) -> None:
         stable = self.stable()
         if stable is None:
             self._move(Goal(frozenset({version}), {STABLE: version}), timeout_s)
             return
         labels = dict(self.current().labels)
-        kept = {version, *labels.values()} | {self.previous() or version}
+        previous = self.previous()
+        kept = {version, *labels.values()} | {version if previous is None else previous}
         self._move(Goal(frozenset(kept), labels), timeout_s)
 
     def promote(self, version: int, timeout_s: float, why: str = "promote") -> None:
@@ -224,23 +237,25 @@ class Routes:
             RepositoryError: There is no such version.
         """
         self.repository.path(version)
-        before = self.stable()
-        if before is not None and before != version:
-            self._remember(version, before, why)
-        labels = {k: v for k, v in self.current().labels.items() if k != CANARY}
-        labels[STABLE] = version
-        kept = {version, *labels.values()} | ({before} if before else set())
-        self._move(Goal(frozenset(kept), labels), timeout_s)
+        with self._locked():
+            before = self.stable()
+            if before is not None and before != version:
+                self._remember(version, before, why)
+            labels = {k: v for k, v in self.current().labels.items() if k != CANARY}
+            labels[STABLE] = version
+            kept = {version, *labels.values()} | (
+                {version if before is None else before}
+            )
+            self._move(Goal(frozenset(kept), labels), timeout_s)
 
     def _move(self, goal: Goal, timeout_s: float) -> None:
-        """Take all steps of a move."""
-        with self._locked():
-            before = self.models()
-            try:
-                self._take_steps(goal, timeout_s)
-            except ServingError:
-                self._restore(before)
-                raise
+        """Take all steps of a move; the lock is held since the goal was made."""
+        before = self.models()
+        try:
+            self._take_steps(goal, timeout_s)
+        except ServingError:
+            self._restore(before)
+            raise
 
     def replace(
         self, models: Sequence[ModelConfig], timeout_s: float, *, prune: bool
@@ -351,6 +366,11 @@ class Routes:
             raise RoutingError(
                 f"{lock}: process {error} has been moving labels for more than "
                 f"{LOCK_TIMEOUT_S:g} s; wait for it, or end it"
+            ) from error
+        except OSError as error:
+            raise RoutingError(
+                f"{error.filename or self._base_path} cannot be written: "
+                f"{error.strerror}"
             ) from error
 
     # History.

@@ -386,9 +386,12 @@ class _Peer(asyncio.Protocol):
         kind = f"{stream.route.path}{_model_key(message)}{len(message).bit_length()}"
         steps = self._steps(stream, message)
         then = partial(self._came_back, number)
+        offload = self._owner.offload
         if stream.route.method is not None and stream.route.method.waits:
-            self._owner.offload.wait_aside(steps, then)
-        elif not self._owner.offload.take(kind, steps, then):
+            is_taken = offload.wait_aside(steps, then)
+        else:
+            is_taken = offload.take(kind, steps, then)
+        if not is_taken:
             self._refuse(number, Code.RESOURCE_EXHAUSTED, "The server is overloaded")
 
     def _steps(self, stream: _Stream, message: bytes) -> Steps[bytes | RequestError]:

@@ -69,7 +69,7 @@ class Offload:
         self._max_in_flight = max_in_flight
         self._pace = Pace()
         self._gather = Gather(loop, self._pace.note)
-        self._in_flight = 0
+        self._in_flight = self._num_aside = 0
         self._idle: asyncio.Event | None = None
 
     def take(self, kind: str, steps: Steps[T], then: Callable[[T], None]) -> bool:
@@ -88,9 +88,21 @@ class Offload:
         self._submit(self._threads, partial(self._run, kind, steps), then)
         return True
 
-    def wait_aside(self, steps: Steps[T], then: Callable[[T], None]) -> None:
-        """Answer a request that waits for long, away from all others."""
-        self._submit(self._aside, partial(finish, steps), then)
+    def wait_aside(self, steps: Steps[T], then: Callable[[T], None]) -> bool:
+        """Answer a request that waits for long, away from all others.
+
+        Return False if so many wait that it would never get its turn.
+        """
+        if self._num_aside >= MAX_ASIDE:
+            return False
+        self._num_aside += 1
+
+        def came_back(answer: T) -> None:
+            self._num_aside -= 1
+            then(answer)
+
+        self._submit(self._aside, partial(finish, steps), came_back)
+        return True
 
     def _submit(
         self,

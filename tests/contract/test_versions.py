@@ -15,7 +15,6 @@ from contract_server import (
     Contracted,
     StatusError,
     config,
-    predict_request,
     publish,
     running,
     until,
@@ -324,6 +323,8 @@ def test_config_file_is_read_again(start: Start, base: Path, tmp_path: Path) -> 
     until(has_other)
 
 
+ALL = "model_version_policy { all {} } "
+BOTH = {1: "AVAILABLE", 2: "AVAILABLE"}
 POLL = "--model_config_file_poll_wait_seconds=1"
 
 
@@ -331,22 +332,15 @@ POLL = "--model_config_file_poll_wait_seconds=1"
 def test_config_file_that_waits_for_a_model_can_be_corrected(
     start: Start, base: Path, tmp_path: Path
 ) -> None:
+    publish(THREE, base, 2)
     file = tmp_path / "models.config"
     file.write_text(config(("m", base, "")))
     server = start(f"--model_config_file={file}", POLL)
-    file.write_text(config(("m", base, ""), ("n", tmp_path / "missing", "")))
-    until(lambda: "model=n" in server.log.read_text() or is_known(server, "n"))
-    file.write_text(config(("m", base, labels(stable=1))))
+    assert server.states("m") == {2: "AVAILABLE"}
+    file.write_text(config(("m", base, ALL), ("n", tmp_path / "missing", "")))
+    until(lambda: server.states("m") == BOTH)  # it was read, and waits for n
+    file.write_text(config(("m", base, ALL + labels(stable=1))))
     until(lambda: answers_to(server, "stable"))
-
-
-def is_known(server: Contracted, name: str) -> bool:
-    request = predict_request(name, {"x": [2.0]})
-    try:
-        server.call("PredictionService", "Predict", request)
-    except StatusError as error:
-        return "Servable not found" in error.text
-    return True
 
 
 def answers_to(server: Contracted, label: str) -> bool:
@@ -385,15 +379,12 @@ def test_newer_config_holds_and_the_older_one_that_waits_does_not_undo_it(
     start: Start, base: Path, tmp_path: Path
 ) -> None:
     publish(THREE, base, 2)
-    all_ = "model_version_policy { all {} } "
     server = start(*single(base), "--allow_version_labels_for_unavailable_models=false")
-    older = config(
-        ("m", base, all_ + labels(stable=1)), ("z", tmp_path / "missing", "")
-    )
+    older = config(("m", base, ALL + labels(stable=1)), ("z", tmp_path / "missing", ""))
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(server.reload, older, 20.0)
-        until(lambda: is_known(server, "z"))
-        newer = config(("m", base, all_ + labels(stable=2)))
+        until(lambda: server.states("m") == BOTH)  # it was taken, and waits for z
+        newer = config(("m", base, ALL + labels(stable=2)))
         assert server.reload(newer, 20.0) == ("OK", "")
         code, _ = waiting.result()
     assert code != "OK"

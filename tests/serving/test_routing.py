@@ -1,5 +1,6 @@
 """Moves of labels and versions, against servers that keep TensorFlow Serving's rules."""
 
+import threading
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -284,3 +285,43 @@ def test_repository_that_was_moved_is_served_where_it_is(base_path: Path) -> Non
     (config,) = read_models(moved / "models.config")
     assert config.base_path == moved / "m"
     assert config.labels == {STABLE: 1}
+
+
+def test_push_that_comes_amid_a_promotion_does_not_undo_it(base_path: Path) -> None:
+    publish(base_path, "a", "b", "c")
+    server = FakeServer((1, 2, 3))
+    routes = Routes(base_path, "m", {"s": server})
+    routes.take(1, TIMEOUT_S)
+    pushing = threading.Thread(target=routes.take, args=(3, TIMEOUT_S))
+    status, begun = server.status, threading.Event()
+
+    def late(timeout_s: float) -> list[VersionStatus]:
+        if not begun.is_set():
+            begun.set()
+            pushing.start()
+            pushing.join(0.1)
+            assert pushing.is_alive()  # it waits for its turn
+        return status(timeout_s)
+
+    server.status = late  # type: ignore[method-assign]
+    routes.promote(2, TIMEOUT_S)
+    pushing.join(30.0)
+    assert at(base_path) == ((1, 2, 3), {STABLE: 2})
+
+
+def test_what_is_pinned_already_needs_no_lock(base_path: Path) -> None:
+    Routes(base_path, "m", {}).pin()
+    assert not base_path.exists()
+    publish(base_path, "a")
+    routes = Routes(base_path, "m", {})
+    routes.pin()
+    (base_path / ".routes.lock").unlink()
+    routes.pin()
+    assert not (base_path / ".routes.lock").exists()
+
+
+def test_folder_that_cannot_be_written_is_named(base_path: Path) -> None:
+    publish(base_path, "a")
+    (base_path / ".routes.lock").mkdir()
+    with pytest.raises(RoutingError, match=r"\.routes\.lock cannot be written: Is a"):
+        Routes(base_path, "m", {}).take(1, TIMEOUT_S)
